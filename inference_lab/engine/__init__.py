@@ -1,0 +1,1 @@
+"""Core: the simulated inference engine."""

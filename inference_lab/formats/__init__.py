@@ -1,0 +1,1 @@
+"""Core: chat templates and raw markup, one module per format."""

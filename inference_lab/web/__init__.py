@@ -1,0 +1,1 @@
+"""Shell: the Klein application, its request structs and error answers."""

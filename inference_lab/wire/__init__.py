@@ -1,0 +1,1 @@
+"""Wire: the only code that knows transports, producers and the private names of Twisted."""
