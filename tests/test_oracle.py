@@ -364,6 +364,14 @@ def test_blocks_of_any_size_say_the_same() -> None:
         assert verify(data[place : place + size] for place in range(0, len(data), size)) == whole
 
 
+def test_offsets_do_not_depend_on_the_blocks() -> None:
+    data = stream([*words([0, 1]), event("x"), *words([2, 4, 5])]).replace(b"\n", b"\r\n")
+    whole = verify(data)
+    assert [finding.kind for finding in whole.findings] == [Kind.NOT_JSON, Kind.GAP]
+    for size in (1, 2, 5):
+        assert verify(data[place : place + size] for place in range(0, len(data), size)) == whole
+
+
 def test_findings_are_kept_up_to_a_hundred_and_counted_beyond() -> None:
     verdict = verify(stream([event("x")] * 150))
     assert (len(verdict.findings), verdict.finding_count) == (100, 150)
@@ -372,9 +380,10 @@ def test_findings_are_kept_up_to_a_hundred_and_counted_beyond() -> None:
 def test_a_line_past_its_limit_is_one_finding_and_memory_stays_bounded() -> None:
     block = b"x" * 2**20
     blocks = [b"data: ", *[block] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
-    verdict = verify(blocks)
-    assert found(verdict) == [(Kind.TOO_LONG, None)]
-    assert verdict.words == {"text": 1}
+    many = [b"data: ", *[block[:-7] + b"\ndata: "] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
+    for verdict in (verify(blocks), verify(b"".join(blocks)), verify(many)):
+        assert found(verdict) == [(Kind.TOO_LONG, None)]
+        assert verdict.words == {"text": 1}
     assert found(verify([b"{", *[block] * 40]))[0] == (Kind.TOO_LONG, None)
 
 
