@@ -255,6 +255,7 @@ def test_a_prefill_of_other_text_is_answered_from_word_0() -> None:
         ),
         ('hi{"name": "f", "arguments": {"k": "qu0000', '{"name": "f", "arguments": {"k": "qu0000', 1),
         ("<|user|>qu0000<|end|><|assistant|>", "", 0),
+        ("<|assistant|>qu0000<|end|><|user|>qu0000 qu0001<|end|>", "", 0),
         ("<|user|>qu0000<|end|><|assistant|>ab0000", "ab0000", 1),
         ("<|assistant|>qu0000<|end|><|im_start|>assistant\nab0", "ab0", 0),
     ],
