@@ -323,6 +323,12 @@ def test_a_leg_with_nothing_left_ends_at_once() -> None:
     assert (raw(plan), plan.finish, plan.completion_tokens) == ("", "length", 0)
 
 
+def test_a_torn_word_past_the_end_is_completed() -> None:
+    lab = FORMATS["lab"]
+    plan = healthy(lab, locate(lab, lab.render(ASKED) + "qu0000 qu0001 qu00"), chat=False, answer_words=2)
+    assert (raw(plan), plan.finish, plan.completion_tokens) == ("02", "stop", 1)
+
+
 def test_a_call_longer_than_sixteen_words_is_only_closed() -> None:
     lab = FORMATS["lab"]
     prompt = lab.render(ASKED)
