@@ -115,7 +115,7 @@ def _first(channel: Channel, markup: str, letters: str) -> Piece:
     return Piece(channel, first, markup + first, len(encode(markup)) + 1, 1)
 
 
-def healthy(  # noqa: PLR0913  # the limits of a request and a model, each by its name
+def healthy(  # the limits of a request and a model, each by its name
     style: Format,
     position: Position,
     *,
