@@ -243,9 +243,8 @@ class Lab:
             return None
         self._require_directives()
         try:
-            fault = parse_directive(b",".join(lines).decode())
-        except UnicodeDecodeError:
-            raise bad_directive("the header is not UTF-8") from None
+            # Bytes that are no UTF-8 become escapes, which the grammar refuses where they stand.
+            fault = parse_directive(b",".join(lines).decode(errors="backslashreplace"))
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         _require_chunked(request)
