@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
@@ -30,8 +31,11 @@ class ServiceTests(SynchronousTestCase):
 
     def start(self, more_config: str) -> None:
         """A fresh server and a connection to it."""
-        path = Path(self.mktemp() + ".toml")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = (
+            TemporaryDirectory()
+        )  # under pytest, trial's own mktemp would write into the working directory
+        self.addCleanup(folder.cleanup)
+        path = Path(folder.name) / "m.toml"
         path.write_text(CONFIG + more_config)
         self.clock = TurnClock()
         pacer = Pacer(self.clock, self.clock.seconds)
