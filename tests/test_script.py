@@ -15,8 +15,11 @@ from inference_lab.faults.events import Event, Frame, Pause
 from inference_lab.faults.modes import MODES, Close
 from inference_lab.faults.script import fault_script
 from inference_lab.formats import LAB
-from inference_lab.position import Position
+from inference_lab.position import locate
 from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+
+FRESH = locate(LAB, "p266")
+"""The position of a prompt whose answer has the tag `qu`."""
 
 CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"), "lookup")
 COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))
@@ -27,7 +30,7 @@ COMPLETIONS_HEAD = 'data: {"id":"cmpl-0","object":"text_completion","created":1,
 
 def script_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> list[Event]:
     pieces = fault_pieces(
-        LAB, Position(0, "qu", block_open=False), fault.row.content.value, call=CallTarget("lookup", "city")
+        LAB, FRESH, fault.row.content.value, chat=shape is CHAT, call=CallTarget("lookup", "city")
     )
     return list(fault_script(fault, shape, pieces, prompt_tokens=5, include_usage=include_usage))
 
@@ -133,8 +136,10 @@ def test_a_completions_stream_has_no_role_frame_and_carries_raw_text(directive: 
 
 
 def test_reasoning_goes_on_in_a_block_that_the_prompt_has_opened() -> None:
-    pieces = fault_pieces(LAB, Position(0, "qu", block_open=True), "reasoning")
-    assert [piece.raw for piece in islice(pieces, 2)] == ["QU0000", " QU0001"]
+    position = locate(LAB, "<|user|>hello<|end|><|assistant|><think>")
+    pieces = fault_pieces(LAB, position, "reasoning", chat=False)
+    letters = position.tag.upper()
+    assert [piece.raw for piece in islice(pieces, 2)] == [f"{letters}0000", f" {letters}0001"]
 
 
 def test_a_usage_frame_is_sent_only_when_it_was_asked_for() -> None:
@@ -154,7 +159,7 @@ def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(shape: Shape) 
 
 def test_the_largest_values_are_generated_lazily() -> None:
     fault = Fault("stall", after_chunks=U32_MAX, delay_ms=U64_MAX)
-    pieces = fault_pieces(LAB, Position(0, "qu", block_open=False), "text")
+    pieces = fault_pieces(LAB, FRESH, "text", chat=False)
     events = fault_script(fault, COMPLETIONS, pieces, prompt_tokens=1, include_usage=False)
     assert printed(list(islice(events, 3))) == [
         text_frame("qu0000"),
@@ -186,6 +191,6 @@ def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
         *_, torn, _ = script_of(Fault("cut_mid_frame", 0, 0), shape)
         assert isinstance(torn, Frame)
         torn.data.decode()
-        whole = len(shape.content(next(fault_pieces(LAB, Position(0, "qu", block_open=False), "text"))))
+        whole = len(shape.content(next(fault_pieces(LAB, FRESH, "text", chat=False))))
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}

@@ -272,12 +272,16 @@ class Lab:
         self, endpoint: Endpoint[_R], accepted: Accepted, prompt: Prompt, fault: Fault, source: str
     ) -> Stream:
         completion = self._fixed_completion(endpoint, accepted, fault.canonical())
-        pieces = fault_pieces(
-            FORMATS[accepted.served.config.format],
-            prompt.position,
-            fault.row.content.value,
-            call=call_target_of(accepted.body),
-        )
+        try:
+            pieces = fault_pieces(
+                FORMATS[accepted.served.config.format],
+                prompt.position,
+                fault.row.content.value,
+                chat=endpoint.is_chat,
+                call=call_target_of(accepted.body),
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
         script = fault_script(
             fault,
             endpoint.shape(accepted.body, completion),
@@ -367,6 +371,7 @@ class Lab:
         return healthy(
             FORMATS[config.format],
             prompt.position,
+            chat=isinstance(accepted.body, ChatRequest),
             reasoning_words=config.answer.reasoning,
             answer_words=config.answer.tokens,
             max_tokens=asked,
