@@ -1,3 +1,3 @@
-"""inference-lab: an OpenAI-style server that dies on demand. Imports nothing, so that importing it costs nothing."""
+"""inference-lab: an OpenAI-style server that dies on demand. It imports nothing: the build reads it."""
 
 __version__ = "0.1.0"

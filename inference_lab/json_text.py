@@ -1,0 +1,114 @@
+"""JSON as text: the two ways it is written into prompts, and a scanner for values that may break off."""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+DEPTH_LIMIT: Final = 500
+"""Deepest nesting the scanner follows, well inside what the parsers take without a RecursionError."""
+
+_TOKEN: Final = re.compile(r'[ \t\n\r]*(?:([\[{])|([\]}])|(")|([-+.0-9A-Za-z]+)|([:,]))')
+_STRING_STOP: Final = re.compile(r'["\\]')
+
+
+def compact(value: object) -> str:
+    """JSON without blanks, as tools stand in a prompt.
+
+    Raises:
+        ValueError: nested too deeply to be written.
+    """
+    return _dump(value, (",", ":"))
+
+
+def spaced(value: object) -> str:
+    """JSON with a blank after `,` and `:`, as models write arguments.
+
+    Raises:
+        ValueError: nested too deeply to be written.
+    """
+    return _dump(value, (", ", ": "))
+
+
+def quoted(text: str) -> str:
+    """A text as it stands between the quotes of a JSON string, what is not ASCII unescaped."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _dump(value: object, separators: tuple[str, str]) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=separators)
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+
+
+class Ends(Enum):
+    """How a scanned text ends."""
+
+    WHOLE = "the value is complete"
+    IN_KEY = "inside an object's key"
+    IN_VALUE = "inside a string that is a value"
+    OPEN = "elsewhere inside the value, or before it"
+    BROKEN = "something that is no JSON"
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """How a scan ended, the index behind what was read, and where the open string's text begins."""
+
+    ends: Ends
+    end: int
+    string: int = -1
+
+
+def scan(text: str, start: int = 0) -> Scan:
+    """Read one JSON value from `start` by its outline of strings and brackets, its grammar left to a parser.
+
+    Stops at the first character that cannot stand outside a string, so scans that start inside one another's
+    strings do not all run to the end. A number or word at top level is whole where its characters end.
+    """
+    brackets: list[str] = []
+    before = ""
+    place = start
+    while found := _TOKEN.match(text, place):
+        opening, closing, quote, scalar, mark = found.groups()
+        place = found.end()
+        if opening:
+            if len(brackets) == DEPTH_LIMIT:
+                return Scan(Ends.BROKEN, place)
+            brackets.append(opening)
+        elif closing:
+            if not brackets or (brackets.pop() == "{") != (closing == "}"):
+                return Scan(Ends.BROKEN, place)
+        elif quote:
+            end = _string_end(text, place)
+            if end < 0:
+                key = before == "{" or (before == "," and brackets[-1:] == ["{"])
+                return Scan(Ends.IN_KEY if key else Ends.IN_VALUE, len(text), place)
+            place = end
+        elif mark and not brackets:
+            return Scan(Ends.BROKEN, place)
+        if not brackets:
+            return Scan(Ends.WHOLE, place)
+        before = opening or closing or quote or scalar or mark
+    rest = text[place : place + 8]
+    return Scan(
+        Ends.OPEN if not rest.strip(" \t\n\r") and place + len(rest) == len(text) else Ends.BROKEN, place
+    )
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is one JSON value, blanks around it allowed, and nothing else."""
+    found = scan(text)
+    return found.ends is Ends.WHOLE and not text[found.end :].strip(" \t\n\r")
+
+
+def _string_end(text: str, place: int) -> int:
+    """Index behind the closing quote of the string whose text begins at `place`; -1 if it does not close."""
+    while found := _STRING_STOP.search(text, place):
+        place = found.end()
+        if found[0] == '"':
+            return place
+        place += 1
+    return -1
