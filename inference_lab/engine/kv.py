@@ -5,6 +5,7 @@ Rules: engine.md section 2. Lengths are in positions (one token's slot in a sequ
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from inference_lab.engine.attention import AttentionTerms
@@ -36,11 +37,9 @@ class KvLayout:
             raise ValueError(
                 f"scheduler.block_size is {block_size}, whose KV of {model.name} is under one byte"
             )
-        # From this length on the auxiliary blocks of a sequence are constant.
-        self.aux_constant_from = (
-            max((terms.window for terms in self._classes), default=0) if self._grows else 0
-        )
-        self._aux_at_most = self._aux(self.aux_constant_from)
+        # From this length on, what windows hold is constant.
+        self._widest_window = max((terms.window for terms in self._classes), default=0)
+        self._aux_at_most = self._aux(self._widest_window)
 
     def content_bytes(self, positions: int) -> int:
         """Bytes stored for `positions` in what grows with the context."""
@@ -58,7 +57,7 @@ class KvLayout:
 
     def aux_blocks(self, positions: int) -> int:
         """Blocks that hold what is bounded: windows and recurrent state."""
-        return self._aux_at_most if positions >= self.aux_constant_from else self._aux(positions)
+        return self._aux_at_most if positions >= self._widest_window else self._aux(positions)
 
     def _aux(self, positions: int) -> int:
         bounded = self.state_bytes + (self.window_bytes(positions) if self._grows else 0)
@@ -68,9 +67,11 @@ class KvLayout:
         """All blocks that a sequence of `positions` holds."""
         return self.content_blocks(positions) + self.aux_blocks(positions)
 
-    def positions_in(self, content_blocks: int) -> int:
-        """The longest sequence in `content_blocks`, given that its auxiliary blocks are constant already."""
-        return content_blocks * self._block_size if self._grows else 0
+    def covered(self, positions: int, content_blocks: int) -> float:
+        """A length that needs no more blocks than a sequence of `positions` that holds `content_blocks`."""
+        if positions < self._widest_window:
+            return positions
+        return content_blocks * self._block_size if self._grows else inf
 
 
 class KvCapacity(NamedTuple):

@@ -54,42 +54,50 @@ class StepCost(Struct, frozen=True):
 
 
 class BatchWork:
-    """What the entries of one rank ask for in a step. Filled by `add` and `add_linear_decodes`.
+    """What the entries of one rank ask for in a step.
 
-    `flops` are per dtype slot, `shared_positions` a prefix that all entries read together (cascade
-    attention).
+    `new_tokens` and `entries` count, `flops` of attention are per dtype slot of `terms`, `kv_bytes` are read.
+    `cascades`: entries with a common prefix may read it once, see `read_together`.
     """
 
-    def __init__(self, terms: AttentionTerms, shared_positions: int = 0) -> None:
+    def __init__(self, terms: AttentionTerms, *, cascades: bool = False) -> None:
         self._terms = terms
-        self._shared_positions = shared_positions
         self.new_tokens = 0
         self.entries = 0
         self.flops: list[float] = [0] * len(terms.dtypes)
-        self.kv_bytes = terms.read_bytes(shared_positions) if shared_positions else 0
+        self.kv_bytes = 0
+        self._contexts: list[int] | None = [] if cascades else None
 
     def add(self, context_tokens: int, new_tokens: int, *, decode: bool, count: int = 1) -> None:
         """`count` entries, each of `new_tokens` on top of `context_tokens`; priced at their mean context."""
         terms = self._terms
         positions = context_tokens + (new_tokens + 1) // 2
-        self.new_tokens += new_tokens * count
+        tokens = new_tokens * count
+        self.new_tokens += tokens
         self.entries += count
         flops = self.flops
-        tokens = new_tokens * count
         for layer, index_slot in zip(terms.classes, terms.index_slots, strict=True):
             per_position = layer.decode_flops if decode else layer.prefill_flops
             flops[terms.attention_slot] += layer.count * per_position * tokens * layer.attended(positions)
             if layer.index_flops:
                 flops[index_slot] += layer.count * layer.index_flops * (positions // layer.stride) * tokens
-        self.kv_bytes += terms.read_bytes(max(0, positions - self._shared_positions)) * count
+        self.kv_bytes += terms.read_bytes(positions) * count
+        if self._contexts is not None:
+            self._contexts += [positions] * count
 
     def add_linear_decodes(self, count: int, positions: int) -> None:
-        """`count` decodes, each at `linear_from` positions or more and `positions` in all."""
+        """`count` decodes at `positions` in all, each at `terms.linear_from` or more. Not for work that cascades."""
         terms = self._terms
         self.new_tokens += count
         self.entries += count
         self.flops[terms.attention_slot] += terms.flops_per_position * positions + terms.flops_fixed * count
         self.kv_bytes += terms.read_per_position * positions + terms.read_fixed * count
+
+    def read_together(self, shared_positions: int) -> None:
+        """Let all entries, two or more, read their first `shared_positions` once (cascade attention)."""
+        if self._contexts is not None:
+            rest = (self._terms.read_bytes(max(0, context - shared_positions)) for context in self._contexts)
+            self.kv_bytes = self._terms.read_bytes(shared_positions) + sum(rest)
 
 
 class Roofline:
@@ -108,9 +116,9 @@ class Roofline:
         self._repeated_bytes = (deployment.tp - 1) * projection_bytes(model) if self._has_ranks else 0
         self._collectives = _collectives(deployment)
 
-    def batch(self, shared_positions: int = 0) -> BatchWork:
+    def batch(self) -> BatchWork:
         """An empty batch of one rank."""
-        return BatchWork(self.terms, shared_positions)
+        return BatchWork(self.terms, cascades=self._deployment.scheduler.enable_cascade_attention)
 
     def price(self, ranks: Sequence[BatchWork]) -> StepCost:
         """The cost of a step that does the work of all `ranks`; idle ones may be left out."""

@@ -100,9 +100,10 @@ def test_time_correction_scales_roofline_and_collectives_but_not_the_skew(deploy
 
 def test_a_prefix_read_together_is_read_once(deployment_of: Build) -> None:
     roofline = Roofline(deployment_of(LLAMA))
-    alone, together = roofline.batch(), roofline.batch(shared_positions=512)
+    alone, together = roofline.batch(), BatchWork(roofline.terms, cascades=True)
     for work in (alone, together):
         work.add(1023, 1, decode=True, count=3)
+    together.read_together(512)
     per_position = 32 * 4096
     assert alone.kv_bytes == 3 * 1024 * per_position
     assert together.kv_bytes == (512 + 3 * 512) * per_position
