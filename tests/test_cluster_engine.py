@@ -101,7 +101,7 @@ def test_tokens_come_when_the_offline_simulation_says(scheduler: dict[str, objec
         bench.client(
             (index * 13 % 40) * 2**-7,
             range(index * 5000, index * 5000 + 300 + 97 * index),
-            5 + index,
+            60 + index,
             index % 3,
         )
         for index in range(20)
