@@ -10,7 +10,7 @@ from msgspec import Struct
 from inference_lab.catalog import Catalog
 from inference_lab.deployment_file import AnswerSettings, DeploymentFile, Latency, parse_deployment_file
 from inference_lab.engine.deployment_spec import Deployment
-from inference_lab.faults.directive import Fault
+from inference_lab.faults.plan import FaultPlan
 from inference_lab.toml_reading import ConfigError, read_toml, show_value
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class ServedModel(Struct, frozen=True):
     aliases: tuple[str, ...]
     source: str
     context_limit_tokens: int
-    fault: Fault | None
+    fault: FaultPlan | None
     answer: AnswerSettings
     latency: Latency | None
     format: str

@@ -16,7 +16,7 @@ from inference_lab.engine.deployment_spec import (
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
-from inference_lab.faults.directive import Fault, fault_from_table
+from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class DeploymentFile(Struct, frozen=True):
 
     source: str
     tables: TopLevel
-    fault: Fault | None
+    fault: FaultPlan | None
     entries: dict[str, tuple[HardwareEntry, SchedulerSpec]]
 
     @property
@@ -181,7 +181,7 @@ def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
             f"{source}: format is {show_value(tables.format)}, expected one of {', '.join(FORMATS)}"
         )
     try:
-        fault = None if tables.fault is None else fault_from_table(tables.fault)
+        fault = None if tables.fault is None else plan_from_table(tables.fault)
     except ValueError as error:
         raise ConfigError(f"{source}: fault: {error}") from None
     if tables.latency is None:

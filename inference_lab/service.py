@@ -20,7 +20,10 @@ from inference_lab.config import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
 from inference_lab.faults.modes import Close
 from inference_lab.settings import Settings, StartError, settings_from
-from inference_lab.web.app import Lab, Served
+from inference_lab.web.answers import Answers
+from inference_lab.web.app import Lab
+from inference_lab.web.checks import Checks
+from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
@@ -88,13 +91,14 @@ def open_service(options: Mapping[str, object]) -> IService:
         pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
     )
     streams = Streams(pacer, endings, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
-    lab = Lab(
-        [Served(model, _engine(model, pacer, settings.speed)) for model in loaded.models],
+    models = ServedModels([Served(model, _engine(model, pacer, settings.speed)) for model in loaded.models])
+    answers = Answers(
         streams,
         directives=settings.directives,
         wall_seconds=time.time,
         random_digits=lambda: secrets.token_hex(12),
     )
+    lab = Lab(models, Checks(models, directives=settings.directives), answers)
     site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
     port = _listen(reactor, settings, site)
     _refuse_impossible_resets(port, loaded.models)
@@ -135,11 +139,12 @@ def _refuse_impossible_resets(port: IListeningPort, models: tuple[ServedModel, .
     if not isinstance(port.getHost(), UNIXAddress):
         return
     for model in models:
-        if model.fault is not None and model.fault.row.close is Close.RST:
-            port.stopListening()
-            raise StartError(
-                f"{model.source}: [fault] mode {model.fault.mode} needs TCP; a Unix socket has no reset"
-            )
+        for fault in model.fault.elements if model.fault is not None else ():
+            if fault is not None and fault.row.close is Close.RST:
+                port.stopListening()
+                raise StartError(
+                    f"{model.source}: [fault] mode {fault.mode} needs TCP; a Unix socket has no reset"
+                )
 
 
 def url_of(port: IListeningPort) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from inference_lab.identity import call_id
+from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
     from inference_lab.pieces import Piece
@@ -157,3 +158,35 @@ class CompletionsShape:
     def usage(self, counts: Counts) -> bytes:
         """`choices` is empty."""
         return self._head + b'],"usage":%b}\n\n' % counts.json()
+
+
+class TellingIds:
+    """A shape that also tells token ids, as vLLM does for `return_token_ids`.
+
+    The first frame's choice carries `prompt_token_ids`, each content frame's choice `token_ids`, those of its raw text.
+    """
+
+    _CHOICE_END: Final = b"}]}\n\n"
+
+    def __init__(self, shape: Shape, prompt_ids: list[int]) -> None:
+        self._shape = shape
+        self._untold = b',"prompt_token_ids":%b' % msgspec.json.encode(prompt_ids)
+        self.opening = None if shape.opening is None else self._tell(shape.opening, b"")
+
+    def content(self, piece: Piece) -> bytes:
+        """One content frame."""
+        return self._tell(
+            self._shape.content(piece), b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw))
+        )
+
+    def finish(self, reason: str) -> bytes:
+        """The finish frame, which tells nothing."""
+        return self._shape.finish(reason)
+
+    def usage(self, counts: Counts) -> bytes:
+        """The usage frame, which tells nothing."""
+        return self._shape.usage(counts)
+
+    def _tell(self, frame: bytes, ids: bytes) -> bytes:
+        told, self._untold = self._untold + ids, b""
+        return frame.removesuffix(self._CHOICE_END) + told + self._CHOICE_END

@@ -54,7 +54,7 @@ REFUSED = {
     "cut_mid_frame;utf8=True": "utf8 is 'True'",
     "cut_mid_frame;utf8=1": "utf8 is '1'",
     "reset\u00a0": "unknown mode",
-    "reset, stall": "a list of faults",
+    "reset, stall": "unknown mode 'reset, stall'",
 }
 
 

@@ -12,6 +12,8 @@ from inference_lab.faults.directive import Fault
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inference_lab.faults.plan import FaultPlan
+
 
 class Trigger(msgspec.Struct, frozen=True):
     """What answers a request: a fault, an echo, or (neither) the engine. `source` says who asked for it."""
@@ -21,15 +23,25 @@ class Trigger(msgspec.Struct, frozen=True):
     echo: Echo | None = None
 
 
-def choose(header: Fault | None, configured: Fault | None, find_echo: Callable[[], Echo | None]) -> Trigger:
-    """The first that is there: the header's fault, the model's own `[fault]`, an echo-directive, the engine.
+def choose(
+    progress: int,
+    header: FaultPlan | None,
+    find_in_prompt: Callable[[], FaultPlan | None],
+    configured: FaultPlan | None,
+    find_echo: Callable[[], Echo | None],
+) -> Trigger:
+    """The first that is there: the header's plan, the prompt's, the model's own, an echo-directive, the engine.
 
-    The echo is looked for only if nothing stands above it.
+    A plan decides even where it says that this leg, `progress` words into the answer, is healthy. What stands below
+    the first that is there is not looked for.
     """
     if header is not None:
-        return Trigger("header", fault=header)
+        return Trigger("header", fault=header.fault_for(progress))
+    in_prompt = find_in_prompt()
+    if in_prompt is not None:
+        return Trigger("prompt", fault=in_prompt.fault_for(progress))
     if configured is not None:
-        return Trigger("[fault]", fault=configured)
+        return Trigger("[fault]", fault=configured.fault_for(progress))
     echo = find_echo()
     if echo is not None:
         return Trigger("echo", echo=echo)

@@ -58,6 +58,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     priority: int | None = None
     nvext: Nvext | None = None
+    return_token_ids: bool | None = None
 
     @property
     def include_usage(self) -> bool:
@@ -109,6 +110,7 @@ class ChatRequest(Common, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: list[Message] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     add_generation_prompt: bool | None = None
 

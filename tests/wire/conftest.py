@@ -26,10 +26,14 @@ block_size = 16
 policy = "fcfs"
 enable_chunked_prefill = true
 """
-EVEN, ODD = "é" * 60, "x" + "é" * 60
+PLAIN, SHIFTED = "é" * 60, "xx" + "é" * 60
 SLOW = "[latency]\nttft_ms = 0\nitl_ms = 60000\n"
 
 _watched: list[Server] = []
+
+
+class HangError(Exception):
+    """A test took too long; no TimeoutError, since clients under test may handle that."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -37,7 +41,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[Any]:
     """Turn a hang into a failure, and a traceback in any shared server's log too."""
 
     def too_long(*_: object) -> None:
-        raise TimeoutError(f"{item.nodeid} still runs after {TEST_SECONDS} s")
+        raise HangError(f"{item.nodeid} still runs after {TEST_SECONDS} s")
 
     marks = [(server, server.log.mark(), server.errors.mark()) for server in _watched]
     before = signal.signal(signal.SIGALRM, too_long)
@@ -78,8 +82,8 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "thinks": f'{MODEL}name = "thinks"\n{INSTANT}[answer]\ntokens = 4\nreasoning = 3\n',
         "short": f'{MODEL}name = "short"\n{INSTANT}{SCHEDULER}max_model_len = 64\n',
         "quoted": f"{MODEL}name = 'say \"é\" \\ / 😀'\n{INSTANT}",
-        "even": f'{MODEL}name = "{EVEN}"\n{INSTANT}',
-        "odd": f'{MODEL}name = "{ODD}"\n{INSTANT}',
+        "plain": f'{MODEL}name = "{PLAIN}"\n{INSTANT}',
+        "shifted": f'{MODEL}name = "{SHIFTED}"\n{INSTANT}',
         "static": f'{MODEL}name = "static"\n{INSTANT}[fault]\nmode = "cut_mid_frame"\nafter_chunks = 5\n'
         "delay_ms = 0\nutf8 = true\n",
         "static-reset": f'{MODEL}name = "static-reset"\n{INSTANT}[fault]\nmode = "reset"\n',

@@ -277,13 +277,14 @@ class Connection:
         """One whole response of a connection that stays open; anything read so far is dropped first."""
         self.received.clear()
         self.until(b"\r\n\r\n")
-        while not _complete(self.result(OPEN)):
+        while not complete(self.result(OPEN)):
             end = self.read()
             assert end is None, f"{end} within a response: {bytes(self.received)!r}"
         return self.result(OPEN)
 
 
-def _complete(got: Received) -> bool:
+def complete(got: Received) -> bool:
+    """Whether a response has come whole, by its own framing."""
     if got.headers.get("transfer-encoding") == "chunked":
         return got.chunked.terminated
     return len(got.after_head) >= int(got.headers.get("content-length", 0))

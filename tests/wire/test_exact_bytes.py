@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .contract import ENDPOINTS, GRACEFUL, HELLO, MODES, Stream, expected_chunks, lab_ids, tag_of
-from .rawclient import CHAT, COMPLETIONS, OPEN, Connection, Received, fault_request, payload
+from .rawclient import CHAT, COMPLETIONS, OPEN, Connection, Received, complete, fault_request, payload
 from .server import CONSOLE, start
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def death(server: Server, data: bytes) -> Received:
     with Connection(server.address) as connection:
         connection.send(data)
         connection.until(b"\r\n\r\n")
-        while not (got := connection.result(OPEN)).chunked.terminated:
+        while not complete(got := connection.result(OPEN)):
             end = connection.read()
             if end is not None:
                 return connection.result(end)

@@ -123,16 +123,18 @@ def test_a_folded_fault_header_is_honoured_whole_or_refused_but_never_shortened(
         assert not got.raw or got.status == 400
 
 
-def test_two_fault_headers_are_never_one_of_them(server: Server) -> None:
-    """Two lines are a list, and lists are not built yet."""
+def test_two_fault_headers_are_one_list(server: Server) -> None:
+    """RFC 9110 section 5.3: the first element is the fate of the first leg."""
     body = payload(CHAT)
     lines = (
         b"x-inference-lab-fault: reset",
         b"x-inference-lab-fault: stall",
         b"Content-Length: %d" % len(body),
     )
-    got = ask(server.address, post(*lines, body=body))
-    assert (got.status, got.error["code"]) == (400, "invalid_fault_directive")
+    got = exchange(server.address, post(*lines, body=body))
+    alone = exchange(server.address, fault_request(CHAT, "reset", body))
+    assert got.end == RST
+    assert got.after_head == alone.after_head
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ pairs = st.tuples(
     blanks, keys, blanks, st.sampled_from(["=", "=", "=", "==", ":", ""]), blanks, values, blanks
 )
 modes = st.one_of(
-    st.sampled_from(MODES), st.sampled_from(["Reset", "ok", "", "reset,stall", "mid_reasoning2", '"reset"'])
+    st.sampled_from(MODES),
+    st.sampled_from(["Reset", "okay", "", "reset,", ",reset", "reset,ok,stall", "mid_reasoning2", '"reset"']),
 )
 near_misses = st.tuples(blanks, modes, blanks, st.lists(pairs.map("".join), max_size=3)).map(
     lambda made: "".join(made[:3]) + "".join(";" + pair for pair in made[3])

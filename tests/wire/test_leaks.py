@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 CLIENTS = 500
+FOREVER = "delay_ms=18446744073709551615"
 PIPELINED = request("GET", "/health") * 400  # above 16 KiB, below 64 KiB
 assert 16384 < len(PIPELINED) < 65536
 
@@ -75,7 +76,7 @@ def test_five_hundred_stalled_streams_leave_no_descriptor(
 def test_streams_in_a_very_long_pause_leave_no_descriptor(
     server: Server, leave: Callable[[Connection], None]
 ) -> None:
-    data = fault_request(COMPLETIONS, "reset;after_chunks=9;delay_ms=18446744073709551615")
+    data = fault_request(COMPLETIONS, f"reset;after_chunks=9;{FOREVER}")
     _vanish(server, data, b"0000", leave, 100)
 
 
@@ -119,12 +120,20 @@ def test_unfinished_requests_leave_no_descriptor(
     _vanish(server, data, b"", leave, 50)
 
 
-def test_vanished_clients_leave_no_memory_behind(server: Server) -> None:
-    data = fault_request(CHAT, "stall;delay_ms=0")
-    _vanish(server, data, b"0002", _close, CLIENTS)
+@pytest.mark.parametrize(
+    ("data", "sign"),
+    [
+        (fault_request(CHAT, "stall;delay_ms=0"), b"0002"),
+        (fault_request(CHAT, f"reset;{FOREVER}"), b"assistant"),
+        (request("POST", CHAT, payload(CHAT, model="slow")), b"0000"),
+    ],
+    ids=["stalled", "paused", "engine"],
+)
+def test_vanished_clients_leave_no_memory_behind(server: Server, data: bytes, sign: bytes) -> None:
+    _vanish(server, data, sign, _close, CLIENTS)
     base = server.rss()
     for _ in range(3):
-        _vanish(server, data, b"0002", _reset, CLIENTS)
+        _vanish(server, data, sign, _reset, CLIENTS)
     assert server.rss() - base < 3 << 20
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .conftest import EVEN, ODD
+from .conftest import PLAIN, SHIFTED
 from .contract import ENDPOINTS, HELLO, Stream, expected_chunks, quoted, tag_of
 from .rawclient import CHAT, COMPLETIONS, ask, fault_request, payload, request
 from .test_exact_bytes import death
@@ -95,7 +95,7 @@ def test_tools_name_the_torn_call_on_completions_too(server: Server, tool: dict,
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS)
 @pytest.mark.parametrize("mode", ["cut_between_frames", "cut_mid_frame", "no_done"])
-@pytest.mark.parametrize("model", [QUOTED, EVEN, ODD])
+@pytest.mark.parametrize("model", [QUOTED, PLAIN, SHIFTED])
 def test_a_models_name_stands_in_every_frame_as_utf8(
     server: Server, model: str, mode: str, endpoint: str
 ) -> None:
@@ -109,9 +109,9 @@ def test_a_models_name_stands_in_every_frame_as_utf8(
 def test_half_a_frame_ends_on_a_character_even_where_the_half_is_within_one(
     server: Server, endpoint: str
 ) -> None:
-    """One of the two names has its middle within an e acute."""
+    """Two bytes in front move the middle by one: for one of the two names it is within an e acute."""
     moved_back = []
-    for model in (EVEN, ODD):
+    for model in (PLAIN, SHIFTED):
         body = payload(endpoint, model=model)
         chunks = death(server, fault_request(endpoint, "cut_mid_frame;after_chunks=1", body)).chunked.chunks
         stream = Stream.of(endpoint, chunks[0], tag_of(HELLO[endpoint]))
@@ -124,4 +124,4 @@ def test_half_a_frame_ends_on_a_character_even_where_the_half_is_within_one(
 
 def test_a_models_name_is_found_percent_encoded_in_the_path(server: Server) -> None:
     got = ask(server.address, request("GET", "/v1/models/" + "%C3%A9" * 60))
-    assert (got.status, got.json["id"]) == (200, EVEN)
+    assert (got.status, got.json["id"]) == (200, PLAIN)
