@@ -71,6 +71,13 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
     decode_router: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        # Names stand in log lines, error answers and URLs.
+        for key, names in (("name", (self.name or "-",)), ("aliases", self.aliases)):
+            for name in names:
+                if not name.isprintable():
+                    raise ValueError(f"{key} is {name!r}, expected printable characters")
+
 
 class InlineHardware(HardwareSpec, frozen=True, forbid_unknown_fields=True):
     """An inline `spec`, which may hold one table that we leave out."""

@@ -205,6 +205,7 @@ REFUSALS = {
     'model = "llama-3-70b"' + SCHEDULER: "hardware is missing; only a file with [latency] does without it",
     'model = "llama-3-70b"\nhardware = 3' + SCHEDULER: "hardware is 3, expected a table",
     'name = ""\n' + LLAMA: 'name is "", expected ',
+    'name = "a\\nb"\n' + LLAMA: "name is 'a\\nb', expected printable characters",
     "aliases = [5]\n" + LLAMA: "aliases[0] is 5, expected a string",
     'format = "chatml"\n' + LLAMA: 'format is "chatml", expected one of lab',
     # out of scope
@@ -297,6 +298,13 @@ REFUSALS = {
             ("kind =", "kin =", "layers[0].kind is missing"),
         )
     },
+    # room for KV
+    LLAMA.replace("block_size", "kv_cache_capacity = 2097151\nblock_size"): (
+        "hardware.gh200.scheduler.kv_cache_capacity is 2097151, less than one block of 2097152 bytes per rank"
+    ),
+    LLAMA.replace("3.1-8b-instruct", "3-70b").replace("gh200", "h100"): (
+        "hardware.h100.tp is 1, which leaves less than one block of 5242880 bytes per rank for KV"
+    ),
     # our own tables
     LLAMA + '[fault]\nmode = "explode"': "fault: ",
     LLAMA + "[fault]\nafter_chunks = 3": "fault: mode is missing",

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from inference_lab.engine.hardware_spec import HardwareSpec
+from inference_lab.engine.kv import KvLayout, kv_capacity
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import (
     U32,
@@ -134,7 +135,7 @@ class Deployment(Struct, frozen=True):
         if self.tp > 1:
             if fabric is None:
                 raise ValueError(f"tp is {self.tp}, but {self.hardware.name} has no fabric: expected 1")
-            if self.tp > fabric.gpus_per_node and fabric.scale_out is None:
+            if self.tp > max(1, fabric.gpus_per_node) and fabric.scale_out is None:
                 raise ValueError(
                     f"tp is {self.tp}, but {self.hardware.name} has no scale_out link:"
                     f" expected at most gpus_per_node ({fabric.gpus_per_node})"
@@ -145,6 +146,20 @@ class Deployment(Struct, frozen=True):
                     f"spec: {self.model.name} computes in {dtype},"
                     f" but {self.hardware.name} has no {dtype} FLOP rate"
                 )
+        self._refuse_without_kv()
+
+    def _refuse_without_kv(self) -> None:
+        block_bytes = KvLayout(self.model, self.scheduler.block_size).block_bytes
+        capacity = kv_capacity(self, block_bytes)
+        if capacity.rank_blocks > 0:
+            return
+        block = f"one block of {block_bytes} bytes per rank"
+        if self.scheduler.kv_cache_capacity:
+            raise ValueError(f"scheduler.kv_cache_capacity is {capacity.replica_bytes}, less than {block}")
+        raise ValueError(
+            f"tp is {self.tp}, which leaves less than {block} for KV: the weights take"
+            f" {capacity.weight_bytes} bytes of {capacity.usable_bytes}; expected more GPUs or memory"
+        )
 
     @property
     def context_limit_tokens(self) -> int:

@@ -158,6 +158,8 @@ class ModelSpec(Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("weights is empty, expected at least one [[weights]] table")
         if not self.layers:
             raise ValueError("layers is empty, expected at least one [[layers]] table")
+        if all(isinstance(layer, LinearLayers) for layer in self.layers):
+            raise ValueError("layers are all linear, expected at least one class that stores KV per position")
 
     def compute_dtypes(self) -> tuple[Dtype, ...]:
         """Every dtype that a step multiplies in, each once: what the hardware must have a FLOP rate for."""
