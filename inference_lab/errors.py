@@ -10,7 +10,7 @@ import msgspec
 class ApiError(Exception):
     """A refusal that the client sees as an HTTP status and an OpenAI-style error object.
 
-    `status` is the HTTP status, `code` one of the codes in docs/architecture.md, `param` the request field at
+    `status` is the HTTP status, `code` one of the codes in docs/wire.md, `param` the request field at
     fault; `headers` are extra response headers (lower-case names).
     """
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as this server speaks it: Site, Channel and Request with the limits and manners of docs/architecture.md.
+"""HTTP/1.1 as this server speaks it: Site, Channel and Request with the limits and manners of docs/wire.md.
 
 Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
 `HTTPChannel._handlingRequest`, `_dataBuffer`, `_command`, `_path`, `_version`,
