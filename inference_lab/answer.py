@@ -2,25 +2,27 @@
 
 Word i is the tag, i in decimal with at least four digits, `é` where i mod 8 = 7, and for i > 0 one blank in
 front. Reasoning is in capitals, a call's argument in lower case. Markup rides in front of the word behind it.
+
+An answer is one function of tag and shape, and a leg is the rest of it, to the character, from where its
+prompt ends: first what completes a torn word or tag, then plain words.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain, count
 from typing import Final, Literal
-
-import msgspec
 
 from inference_lab.calls import CallTarget
 from inference_lab.formats import Format
 from inference_lab.json_text import quoted
+from inference_lab.pieces import Channel, Piece, Pieces, Run, fit
 from inference_lab.position import Position
 from inference_lab.tokens import encode, spell
 
-Channel = Literal["text", "reasoning", "call"]
-
 DEFAULT_WORDS: Final = 256
 """Content words of an answer that nothing else limits."""
+
+CALL_WORDS: Final = 16
+"""Words in the argument of a call that comes to its end."""
 
 
 def word(tag: str, index: int, *, reasoning: bool = False) -> str:
@@ -28,144 +30,179 @@ def word(tag: str, index: int, *, reasoning: bool = False) -> str:
     return spell(tag.upper() if reasoning else tag, index)
 
 
-class Piece(msgspec.Struct, frozen=True, gc=False):
-    """What one content frame carries.
-
-    `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
-    """
-
-    channel: Channel
-    delta: str
-    raw: str
-    token_count: int
-    words: int
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Plain words `start` … `stop` - 1 of one channel, one token each; without end if `stop` is None."""
-
-    channel: Channel
-    letters: str
-    start: int
-    stop: int | None
-
-    def __iter__(self) -> Iterator[Piece]:
-        channel, letters = self.channel, self.letters
-        for index in count(self.start) if self.stop is None else range(self.start, self.stop):
-            text = spell(letters, index)
-            yield Piece(channel, text, text, 1, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """An answer's pieces, made as they are asked for, as often as they are asked for."""
-
-    segments: tuple[Piece | Run, ...]
-
-    def __iter__(self) -> Iterator[Piece]:
-        return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A healthy answer: its pieces, its finish reason and the ids of all its raw text."""
 
     pieces: Pieces
-    finish: Literal["stop", "length"]
+    finish: Literal["stop", "length", "tool_calls"]
     completion_tokens: int
 
 
 def fault_pieces(
-    style: Format, position: Position, channel: Channel, *, call: CallTarget | None = None
+    style: Format, position: Position, channel: Channel, *, chat: bool, call: CallTarget | None = None
 ) -> Iterator[Piece]:
-    """The endless answer of a fault, all in one channel.
+    """The endless answer of a fault, from the position on, all in one channel but for what has to be closed.
 
     A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front of word
-    0.
+    0. On completions a half-written opening is completed in front of word 0 instead.
+
+    Raises:
+        ValueError: the answer so far has left this channel behind.
     """
-    return iter(Pieces(_endless(style, position, channel, call or CallTarget())))
-
-
-def _endless(
-    style: Format, position: Position, channel: Channel, call: CallTarget
-) -> tuple[Piece | Run, ...]:
-    tag = position.tag
-    if channel == "reasoning":
-        opening = "" if position.block_open else style.reasoning_open
-        return _first(channel, opening, tag.upper()), Run(channel, tag.upper(), 1, None)
-    closing = style.reasoning_close if position.block_open else ""
-    if channel == "text":
-        return _first(channel, closing, tag), Run(channel, tag, 1, None)
-    key = quoted(call.key)
-    opening = style.open_argument(call.name, call.key)
-    raw = f"{closing}{style.calls_open}{opening}"
-    first = spell(tag, 0)
-    return (
-        Piece(channel, "", raw, len(encode(raw)), 0),
-        Piece(channel, f'{{"{key}": "{first}', first, 1, 1),
-        Run(channel, tag, 1, None),
-    )
-
-
-def _first(channel: Channel, markup: str, letters: str) -> Piece:
-    """Word 0 with the markup that rides in front of it."""
-    first = spell(letters, 0)
-    return Piece(channel, first, markup + first, len(encode(markup)) + 1, 1)
+    writer = _Writer(style, position)
+    place = writer.place
+    if channel == "call":
+        place = writer.place = position.call_place(style) or place
+        if place.channel == "end":
+            raise ValueError("the tool call is already complete")
+        writer.load()
+        if place.channel == "call":
+            writer.announce_unnamed(chat=chat)
+        else:
+            writer.close_reasoning(place.index)
+            writer.close_text()
+            writer.announce(call or CallTarget())
+        writer.words("call", None)
+    elif channel == "text":
+        if place.channel in {"call", "end"}:
+            raise ValueError("the answer is already in its tool call")
+        writer.close_reasoning(place.index)
+        writer.words("text", None)
+    else:
+        if place.channel != "reasoning" and position.region:
+            raise ValueError("the answer has already left its reasoning")
+        writer.open_reasoning()
+        writer.words("reasoning", None)
+    return iter(Pieces(tuple(writer.segments)))
 
 
 def healthy(  # the limits of a request and a model, each by its name
     style: Format,
     position: Position,
     *,
+    chat: bool,
     reasoning_words: int = 0,
     answer_words: int | None = None,
     max_tokens: int | None = None,
     context_left: int | None = None,
 ) -> Plan:
-    """The whole answer: reasoning first, on top of the content words.
+    """The rest of the whole answer: reasoning on top of the content words, a call only where one is begun.
 
-    It ends at the first of `max_tokens` (ids, markup included), `answer_words` (`[answer] tokens`, content
-    only) and `context_left` (ids); with the first two absent at 256 content words. Markup is never split.
-    Finish is `stop` where `answer_words` is reached, else `length` (wire.md, section 1, Lengths). No limit
-    costs time or memory.
+    It ends at the first of `max_tokens` (ids of this leg, markup included), `answer_words` (`[answer]
+    tokens`, content only, counted from word 0 on every leg) and `context_left` (ids); with the first two
+    absent at 256 content words. Markup is never split. Finish is `stop` where `answer_words` is reached, else
+    `length` (wire.md, section 1, Lengths). No limit costs time or memory.
     """
-    tag = position.tag
-    default = DEFAULT_WORDS if max_tokens is None else None
-    segments: list[Piece | Run] = []
-    markup = ""
-    if reasoning_words:
-        segments.append(_first("reasoning", "" if position.block_open else style.reasoning_open, tag.upper()))
-        segments.append(Run("reasoning", tag.upper(), 1, reasoning_words))
-    if reasoning_words or position.block_open:
-        markup = style.reasoning_close
-    segments.append(_first("text", markup, tag))
-    segments.append(Run("text", tag, 1, default if answer_words is None else answer_words))
-    budget = min((limit for limit in (max_tokens, context_left) if limit is not None), default=None)
-    kept, used, cut = _within(budget, segments)
-    return Plan(Pieces(kept), "length" if cut or answer_words is None else "stop", used)
+    if position.trapped:
+        return Plan(Pieces(()), "stop", 1)
+    writer = _Writer(style, position)
+    if not reasoning_words:
+        writer.place = position.call_place(style) or writer.place
+        writer.load()
+    finish: Literal["stop", "length", "tool_calls"] = "length" if answer_words is None else "stop"
+    if writer.place.channel in {"call", "end"}:
+        finish = "tool_calls" if chat else "stop"
+        writer.announce_unnamed(chat=chat)
+        writer.finish_call()
+    else:
+        default = DEFAULT_WORDS if max_tokens is None else None
+        if writer.place.channel == "start" and reasoning_words:
+            writer.open_reasoning()
+        writer.close_reasoning(reasoning_words)
+        writer.words("text", default if answer_words is None else answer_words)
+    limits = [limit for limit in (max_tokens, context_left) if limit is not None]
+    cut = fit(tuple(writer.segments), min(limits, default=None))
+    return Plan(Pieces(cut.segments), "length" if cut.is_short else finish, cut.tokens)
 
 
-def _within(budget: int | None, segments: list[Piece | Run]) -> tuple[tuple[Piece | Run, ...], int, bool]:
-    """The segments that fit into so many tokens, the tokens they take, and whether any were cut."""
-    kept: list[Piece | Run] = []
-    used = 0
-    for part in segments:
-        left = None if budget is None else budget - used
-        if isinstance(part, Piece):
-            if left is not None and part.token_count > left:
-                return tuple(kept), used, True
-            kept.append(part)
-            used += part.token_count
-            continue
-        stop = part.stop
-        if left is not None and (stop is None or stop - part.start > left):
-            stop = part.start + left
-        if stop is None:
-            raise ValueError("an answer needs a limit")
-        kept.append(Run(part.channel, part.letters, part.start, stop))
-        used += stop - part.start
-        if stop != part.stop:
-            return tuple(kept), used, True
-    return tuple(kept), used, False
+class _Writer:
+    """Writes segments from a place on; `markup` and `arguments` wait to ride in front of a word."""
+
+    def __init__(self, style: Format, position: Position) -> None:
+        self.style, self.tag, self.place = style, position.tag, position.place
+        self.segments: list[Piece | Run] = []
+        self.load()
+
+    def load(self) -> None:
+        """Begin with what the place lacks."""
+        place = self.place
+        self.markup, self.arguments = place.markup, place.arguments
+        self.completion, self.index, self.channel = place.completion, place.index, place.channel
+
+    def words(self, channel: Channel, stop: int | None) -> None:
+        """Words of a channel up to `stop`: the torn one, one with the waiting markup, plain ones."""
+        letters = self.tag.upper() if channel == "reasoning" else self.tag
+        if stop is not None and self.index >= stop:
+            return
+        if self.completion or self.markup or self.arguments:
+            text = self.completion or spell(letters, self.index)
+            tokens = len(encode(self.markup + text)) if self.completion else len(encode(self.markup)) + 1
+            self.segments.append(Piece(channel, self.arguments + text, self.markup + text, tokens, 1))
+            self.completion = self.markup = self.arguments = ""
+            self.index += 1
+        self.segments.append(Run(channel, letters, self.index, stop))
+        self.index = self.index if stop is None else stop
+
+    def open_reasoning(self) -> None:
+        """Open the block, unless the place is inside one."""
+        if self.channel != "reasoning":
+            self.markup += self.style.reasoning_open
+            self._enter("reasoning")
+
+    def close_reasoning(self, stop: int) -> None:
+        """Bring an open block to `stop` words, a torn one past it included, and close it."""
+        if self.channel == "reasoning":
+            self.words("reasoning", max(stop, self.index + bool(self.completion)))
+            self.markup += self.style.reasoning_close
+            self._enter("text")
+
+    def close_text(self) -> None:
+        """Complete a torn content word."""
+        if self.completion:
+            self.words("text", self.index + 1)
+
+    def announce(self, call: CallTarget) -> None:
+        """Open a call in a piece of its own."""
+        self.markup += self.style.calls_open + self.style.open_argument(call.name, call.key)
+        self._announcement()
+        self.arguments = f'{{"{quoted(call.key)}": "'
+        self._enter("call")
+
+    def announce_unnamed(self, *, chat: bool) -> None:
+        """Complete an opening in a piece of its own where chat clients have yet to hear the call's name."""
+        if chat and self.channel == "call" and not self.place.named:
+            self._announcement()
+
+    def finish_call(self) -> None:
+        """Bring the argument to its length and close everything; the closing rides with the last word."""
+        style = self.style
+        if self.channel == "call":
+            stop = max(CALL_WORDS, self.index + bool(self.completion))
+            closing = style.value_close + style.call_close + style.calls_close
+            if self.index < stop:
+                self.words("call", stop)
+                self._close_with_last(closing)
+                return
+            self.markup, self.arguments = self.markup + closing, self.arguments + '"}'
+        if self.markup or self.arguments:
+            self.segments.append(Piece("call", self.arguments, self.markup, len(encode(self.markup)), 0))
+
+    def _close_with_last(self, closing: str) -> None:
+        last = self.segments.pop()
+        while isinstance(last, Run):
+            if last.stop is not None and last.start < last.stop:
+                self.segments.append(Run(last.channel, last.letters, last.start, last.stop - 1))
+                text = spell(last.letters, last.stop - 1)
+                last = Piece("call", text, text, 1, 1)
+            else:
+                last = self.segments.pop()
+        raw = last.raw + closing
+        self.segments.append(Piece("call", f'{last.delta}"}}', raw, len(encode(raw)), 1))
+
+    def _announcement(self) -> None:
+        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0))
+        self.markup = ""
+
+    def _enter(self, channel: Literal["reasoning", "text", "call"]) -> None:
+        self.channel, self.index = channel, 0

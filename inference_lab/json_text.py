@@ -82,7 +82,7 @@ def scan(text: str, start: int = 0) -> Scan:
             if not brackets or (brackets.pop() == "{") != (closing == "}"):
                 return Scan(Ends.BROKEN, place)
         elif quote:
-            end = _string_end(text, place)
+            end = string_end(text, place)
             if end < 0:
                 key = before == "{" or (before == "," and brackets[-1:] == ["{"])
                 return Scan(Ends.IN_KEY if key else Ends.IN_VALUE, len(text), place)
@@ -104,7 +104,7 @@ def is_whole(text: str) -> bool:
     return found.ends is Ends.WHOLE and not text[found.end :].strip(" \t\n\r")
 
 
-def _string_end(text: str, place: int) -> int:
+def string_end(text: str, place: int) -> int:
     """Index behind the closing quote of the string whose text begins at `place`; -1 if it does not close."""
     while found := _STRING_STOP.search(text, place):
         place = found.end()

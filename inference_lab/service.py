@@ -17,11 +17,13 @@ from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from inference_lab.config import ConfigError, Loaded, ServedModel, load
+from inference_lab.engine.cluster import Cluster
 from inference_lab.faults.modes import Close
 from inference_lab.settings import Settings, StartError, settings_from
 from inference_lab.web.app import Lab, Served
+from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
-from inference_lab.wire.engine_driver import ConstantLatency
+from inference_lab.wire.engine_driver import ConstantLatency, Engine
 from inference_lab.wire.http import LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
@@ -32,9 +34,6 @@ if TYPE_CHECKING:
 
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
-
-_DEFAULT_TTFT_MS: Final = 20.0
-_DEFAULT_ITL_MS: Final = 5.0
 
 _log: Final = Logger()
 
@@ -102,11 +101,15 @@ def open_service(options: Mapping[str, object]) -> IService:
     return LabService(reactor, port, streams, loaded)
 
 
-def _engine(model: ServedModel, pacer: Pacer, speed: float) -> ConstantLatency:
-    ttft_ms, itl_ms = _DEFAULT_TTFT_MS, _DEFAULT_ITL_MS
-    if model.latency is not None:
-        ttft_ms, itl_ms = model.latency.ttft_ms, model.latency.itl_ms
-    return ConstantLatency(pacer, ttft_us=round(ttft_ms * 1000 / speed), itl_us=round(itl_ms * 1000 / speed))
+def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
+    """The engine of a model: its constant latencies if it has any, else the simulated cluster."""
+    latency = model.latency
+    if latency is None:
+        assert model.deployment is not None  # noqa: S101 - only [latency] files go without
+        return ClusterEngine(pacer, Cluster(model.deployment), speed=speed)
+    return ConstantLatency(
+        pacer, ttft_us=round(latency.ttft_ms * 1000 / speed), itl_us=round(latency.itl_ms * 1000 / speed)
+    )
 
 
 def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort:  # noqa: ANN401

@@ -13,7 +13,7 @@ import msgspec
 from inference_lab.identity import call_id
 
 if TYPE_CHECKING:
-    from inference_lab.answer import Piece
+    from inference_lab.pieces import Piece
 
 DONE: Final = b"data: [DONE]\n\n"
 

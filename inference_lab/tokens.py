@@ -38,16 +38,21 @@ _ACCENTED: Final = (
     r"[02468](?:07|15|23|31|39|47|55|63|71|79|87|95)|[13579](?:03|11|19|27|35|43|51|59|67|75|83|91|99)"
 )
 _BELOW_2_20: Final = r"10(?:[0-3][0-9]{4}|4[0-7][0-9]{3}|48[0-4][0-9]{2}|485[0-6][0-9]|4857[0-5])"
-_INDEX: Final = rf"(?!0000)(?:[0-9]{{4}}|[1-9][0-9]{{4,5}}|{_BELOW_2_20})(?![0-9])"
 
 
-def _word_pattern(letter: str, accent: str) -> str:
-    accented, plain = rf"(?<={_ACCENTED}){accent}", rf"(?<!{_ACCENTED})(?!{accent})"
-    return rf"{letter}{{2}}0000(?![0-9{accent}])| {letter}{{2}}{_INDEX}(?:{accented}|{plain})"
+def _word_pattern(long_index: str) -> re.Pattern[str]:
+    """One whole word, blank and accent included, whose index has four digits or is as `long_index` says."""
+    patterns = []
+    for letter, accent in (("[a-z]", "é"), ("[A-Z]", "É")):
+        end = rf"(?:(?<={_ACCENTED}){accent}|(?<!{_ACCENTED})(?!{accent}))"
+        index = rf"(?!0000)(?:[0-9]{{4}}|{long_index})(?![0-9])"
+        patterns.append(rf"{letter}{{2}}0000(?![0-9{accent}])| {letter}{{2}}{index}{end}")
+    return re.compile(f"({'|'.join(patterns)})")
 
 
-WORD: Final = re.compile(f"({_word_pattern('[a-z]', 'é')}|{_word_pattern('[A-Z]', 'É')})")
-"""One whole word, its blank and accent included: the only spelling of words that have an id of their own."""
+_WORD: Final = _word_pattern(rf"[1-9][0-9]{{4,5}}|{_BELOW_2_20}")
+ANY_WORD: Final = _word_pattern("[1-9][0-9]{4,9}")
+"""A word of any answer that `max_tokens` allows, whether it has an id of its own or not."""
 
 _PACK: Final = re.compile(
     r"[\x01-\x3d\x3f-\x7f](?:[\x01-\x3b\x3d\x3f-\x7f]{0,2}>|[\x01-\x3b\x3d\x3f-\x7f]{0,3})|>|[^\x01-\x7f]"
@@ -63,9 +68,9 @@ def tag_number(tag: str) -> int:
 def _number_of(piece: str) -> int:
     """Id of one piece as the patterns cut it: a word, a pack or a code point."""
     if len(piece) > 4:
-        stem = piece.lstrip(" ")
-        kind = tag_number(stem[:2]) + (TAG_COUNT if stem[0] <= "Z" else 0)
-        return _WORDS + kind * 2**20 + int(stem[2:].rstrip("éÉ"))
+        letters, index = parts_of(piece)
+        kind = tag_number(letters) + (TAG_COUNT if letters <= "ZZ" else 0)
+        return _WORDS + kind * 2**20 + index
     if not piece.isascii() or piece == "\0":
         return _CODE_POINTS + ord(piece)
     number = 0
@@ -95,6 +100,12 @@ def _text_of(number: int) -> str:
 def tag_at(number: int) -> str:
     """The two lower-case letters of tag `number`, 0 … 675."""
     return chr(97 + number // 26) + chr(97 + number % 26)
+
+
+def parts_of(word: str) -> tuple[str, int]:
+    """The two letters and the index of a word as `ANY_WORD` finds it."""
+    stem = word.lstrip(" ").rstrip("éÉ")
+    return stem[:2], int(stem[2:])
 
 
 def spell(letters: str, index: int) -> str:
@@ -130,7 +141,7 @@ _text_at: Final = _Texts().__getitem__
 def encode(text: str, *, add_special_tokens: bool = False) -> list[int]:
     """Ids of a text, in linear time; id 0 in front if asked for."""
     ids = [BEGIN_OF_SEQUENCE] if add_special_tokens else []
-    for place, part in enumerate(WORD.split(text)):
+    for place, part in enumerate(_WORD.split(text)):
         if place % 2:
             ids.append(_id_of(part))
         elif part:

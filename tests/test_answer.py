@@ -6,21 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answer import Channel, Piece, Plan, fault_pieces, healthy, word
+from inference_lab.answer import Plan, fault_pieces, healthy, word
 from inference_lab.calls import CallTarget
 from inference_lab.formats import FORMATS
-from inference_lab.position import Position, locate
+from inference_lab.pieces import Channel, Piece, Run, fit
+from inference_lab.place import Place
+from inference_lab.position import Position
 from inference_lab.tokens import encode
 
 LAB = FORMATS["lab"]
-FRESH = Position(key=0, tag="qu", block_open=False)
-THINKING = Position(key=0, tag="qu", block_open=True)
+FRESH = Position(key=0, tag="qu", proper="", region="", place=Place("start"))
+THINKING = Position(key=0, tag="qu", proper="", region="", place=Place("reasoning"))
 
 
 def first(
     count: int, channel: Channel, position: Position = FRESH, call: CallTarget | None = None
 ) -> list[Piece]:
-    return list(islice(fault_pieces(LAB, position, channel, call=call), count))
+    return list(islice(fault_pieces(LAB, position, channel, chat=True, call=call), count))
 
 
 def test_words_name_their_answer_and_place() -> None:
@@ -35,7 +37,7 @@ def test_a_text_fault_is_words_without_end() -> None:
         Piece("text", "qu0000", "qu0000", 1, 1),
         Piece("text", " qu0001", " qu0001", 1, 1),
     ]
-    assert next(islice(fault_pieces(LAB, FRESH, "text"), 10_007, None)).raw == " qu10007é"
+    assert next(islice(fault_pieces(LAB, FRESH, "text", chat=False), 10_007, None)).raw == " qu10007é"
 
 
 def test_a_text_fault_closes_the_block_that_the_prompt_opened() -> None:
@@ -89,18 +91,18 @@ def text(plan: Plan) -> str:
 def test_an_answer_ends_at_the_first_of_its_limits(
     limits: dict[str, int], raw: str, finish: str, tokens: int
 ) -> None:
-    plan = healthy(LAB, FRESH, **limits)
+    plan = healthy(LAB, FRESH, chat=True, **limits)
     assert (text(plan), plan.finish, plan.completion_tokens) == (raw, finish, tokens)
 
 
 def test_an_answer_without_limits_has_256_words() -> None:
-    plan = healthy(LAB, FRESH)
+    plan = healthy(LAB, FRESH, chat=True)
     assert (len(list(plan.pieces)), plan.finish, plan.completion_tokens) == (256, "length", 256)
     assert len(list(plan.pieces)) == 256
 
 
 def test_the_longest_answer_is_planned_at_once() -> None:
-    plan = healthy(LAB, FRESH, max_tokens=2**31 - 1)
+    plan = healthy(LAB, FRESH, chat=True, max_tokens=2**31 - 1)
     assert (plan.finish, plan.completion_tokens) == ("length", 2**31 - 1)
     assert next(iter(plan.pieces)).raw == "qu0000"
 
@@ -117,11 +119,12 @@ def test_the_tokens_of_an_answer_are_the_ids_of_its_pieces(
     answer: int | None,
     tokens: int | None,
     context: int | None,
-    block_open: bool,  # noqa: FBT001
+    block_open: bool,
 ) -> None:
     plan = healthy(
         LAB,
         THINKING if block_open else FRESH,
+        chat=False,
         reasoning_words=reasoning,
         answer_words=answer,
         max_tokens=tokens,
@@ -132,21 +135,14 @@ def test_the_tokens_of_an_answer_are_the_ids_of_its_pieces(
     )
 
 
-def test_the_tag_comes_from_the_ids_of_the_prompt() -> None:
-    prompt = "<|user|>hello<|end|><|assistant|>"
-    assert locate(LAB, prompt) == Position(key=0xF0B8B4529F00F26D, tag="dx", block_open=False)
-    assert locate(LAB, prompt, encode(prompt)) == locate(LAB, prompt)
+def test_words_past_those_with_an_id_count_one_token_each() -> None:
+    cut = fit((Run("text", "qu", 2**20 - 1, None),), 3)
+    assert ([piece.raw for part in cut.segments for piece in part], cut.tokens) == (  # type: ignore[union-attr]
+        [" qu1048575é", " qu1048576", " qu1048577"],
+        3,
+    )
 
 
-@pytest.mark.parametrize(
-    ("prompt", "block_open"),
-    [
-        ("<|assistant|><think>", True),
-        ("<think>", True),
-        ("<think></think>", False),
-        ("<|user|><think><|end|><|assistant|>", False),
-        ("</think><think>", True),
-    ],
-)
-def test_a_prompt_may_end_inside_an_open_block(prompt: str, block_open: bool) -> None:  # noqa: FBT001
-    assert locate(LAB, prompt).block_open is block_open
+def test_an_answer_without_end_and_without_limit_is_refused() -> None:
+    with pytest.raises(ValueError, match="needs a limit"):
+        fit((Run("text", "qu", 0, None),), None)

@@ -4,9 +4,11 @@ import msgspec
 import pytest
 
 from inference_lab.formats import FORMATS
+from inference_lab.formats.members import Member, members_of, open_members_of
+from inference_lab.formats.thinking import is_thinking
 from inference_lab.messages import Message
 
-LAB = FORMATS["lab"]
+LAB, HERMES, DSV4 = FORMATS["lab"], FORMATS["hermes"], FORMATS["dsv4"]
 TOOL = {"type": "function", "function": {"name": "f", "description": "é < 5"}}
 
 
@@ -86,8 +88,8 @@ def test_thinking_shows_in_lab_only_where_content_has_no_reasoning() -> None:
     ],
 )
 def test_the_two_flags_decide_whether_a_last_assistant_message_is_continued(
-    final: bool | None,  # noqa: FBT001
-    generation: bool | None,  # noqa: FBT001
+    final: bool | None,
+    generation: bool | None,
     prompt: str,
 ) -> None:
     chat = messages(assistant(content="C"))
@@ -103,3 +105,174 @@ def test_contradicting_flags_are_refused() -> None:
         LAB.render(messages(assistant()), add_generation_prompt=True, continue_final_message=True)
     with pytest.raises(ValueError, match="assistant message at the end"):
         LAB.render(messages(user()), continue_final_message=True)
+
+
+def bars(text: str) -> str:
+    """The full-width bar, which ruff will not have in source."""
+    return text.replace("|", "\uff5c")
+
+
+HISTORY = [
+    {"role": "system", "content": "S"},
+    user(),
+    assistant(
+        reasoning="R", content="C", tool_calls=[call('{"k": "v","n":[1,{"a": null}]}'), call("", name="g")]
+    ),
+    {"role": "tool", "content": "T"},
+]
+
+
+def test_hermes_renders_a_conversation() -> None:
+    assert HERMES.render(messages(*HISTORY), [{"type": "x"}]) == (
+        '<|im_start|>system\n<tools>\n[{"type":"x"}]\n</tools><|im_end|>\n'
+        "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\nR</think>\n\nC"
+        '<tool_call>\n{"name": "f", "arguments": {"k": "v","n":[1,{"a": null}]}}\n</tool_call>\n'
+        '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call><|im_end|>\n'
+        "<|im_start|>tool\nT<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_dsv4_renders_a_conversation() -> None:
+    prompt = bars(
+        '<|begin▁of▁sentence|><tools>\n[{"type":"x"}]\n</tools>\n\nS<|User|>hello'
+        "<|Assistant|><think>R</think>C\n\n"
+        '<|DSML|tool_calls>\n<|DSML|invoke name="f">\n'
+        '<|DSML|parameter name="k" string="true">v</|DSML|parameter>\n'
+        '<|DSML|parameter name="n" string="false">[1, {"a": null}]</|DSML|parameter>\n</|DSML|invoke>\n'
+        '<|DSML|invoke name="g">\n</|DSML|invoke>\n</|DSML|tool_calls><|end▁of▁sentence|>'
+        "<|tool|>T<|Assistant|>"
+    )
+    assert DSV4.render(messages(*HISTORY), [{"type": "x"}]) == prompt + "</think>"
+    assert DSV4.render(messages(*HISTORY), [{"type": "x"}], thinking=True) == prompt + "<think>"
+
+
+@pytest.mark.parametrize(
+    ("members", "thinking", "tail"),
+    [
+        ({}, False, "</think>"),
+        ({}, True, "<think>"),
+        ({"content": "C"}, False, "</think>C"),
+        ({"content": "C"}, True, "<think></think>C"),
+        ({"reasoning": "R"}, True, "<think>R"),
+        ({"reasoning": "R", "content": "C"}, True, "<think>R</think>C"),
+        (
+            {"tool_calls": [call("")]},
+            False,
+            '</think>\n\n<|DSML|tool_calls>\n<|DSML|invoke name="f">\n',
+        ),
+        (
+            {"tool_calls": [call('{"a": 1, "k": "v')]},
+            False,
+            (
+                '</think>\n\n<|DSML|tool_calls>\n<|DSML|invoke name="f">\n'
+                '<|DSML|parameter name="a" string="false">1</|DSML|parameter>\n'
+                '<|DSML|parameter name="k" string="true">v'
+            ),
+        ),
+        (
+            {"tool_calls": [call("{}")]},
+            False,
+            '</think>\n\n<|DSML|tool_calls>\n<|DSML|invoke name="f">\n</|DSML|invoke>\n</|DSML|tool_calls>',
+        ),
+    ],
+)
+def test_dsv4_leaves_the_last_piece_of_a_prefill_open(
+    members: dict[str, object],
+    thinking: bool,
+    tail: str,
+) -> None:
+    prompt = DSV4.render(messages(assistant(**members)), thinking=thinking)
+    assert prompt == bars(f"<|begin▁of▁sentence|><|Assistant|>{tail}")
+
+
+@pytest.mark.parametrize(
+    ("members", "thinking", "tail"),
+    [
+        ({}, True, ""),
+        ({"content": "C"}, False, "C"),
+        ({"content": "C"}, True, "<think>\n</think>\n\nC"),
+        ({"reasoning": "R"}, False, "<think>\nR"),
+        ({"tool_calls": [call("{")]}, False, '<tool_call>\n{"name": "f", "arguments": {'),
+    ],
+)
+def test_hermes_leaves_the_last_piece_of_a_prefill_open(
+    members: dict[str, object],
+    thinking: bool,
+    tail: str,
+) -> None:
+    assert (
+        HERMES.render(messages(assistant(**members)), thinking=thinking) == f"<|im_start|>assistant\n{tail}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole", "broken"),
+    [
+        ("", [], None),
+        ("{", [], None),
+        ('{"a": "x"', [Member("a", "x", is_string=True)], None),
+        ('{"a": "x", ', [Member("a", "x", is_string=True)], None),
+        ('{"a": "', [], Member("a", "", is_string=True)),
+        (
+            '{"a": 1, "a": "\\u00e9\\n',
+            [Member("a", "1", is_string=False)],
+            Member("a", "é\n", is_string=True),
+        ),
+        (
+            '{"a": {"b": []}, "c": "\\ud83d',
+            [Member("a", '{"b": []}', is_string=False)],
+            Member("c", "\ufffd", True),
+        ),
+    ],
+)
+def test_arguments_may_break_off_behind_a_member_or_inside_a_string(
+    arguments: str, whole: list[Member], broken: Member | None
+) -> None:
+    assert open_members_of(arguments) == (whole, broken)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"a',
+        '{"a"',
+        '{"a": ',
+        '{"a": 1',
+        '{"a": tru',
+        '{"a": ["x',
+        '{"a": "\\u00',
+        "[",
+        '"x',
+        "<",
+        '{"a": 1,, "b": "',
+    ],
+)
+def test_arguments_that_break_off_elsewhere_are_refused(arguments: str) -> None:
+    with pytest.raises(ValueError, match="can be continued only"):
+        DSV4.render(messages(assistant(tool_calls=[call(arguments)])))
+
+
+@pytest.mark.parametrize(
+    "arguments", ["[1]", "5", '{"a": 1', '{"a" 1}', "{" * 600, '{"a": ' + "9" * 5000 + "}"]
+)
+def test_past_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        members_of(arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "default", "thinking"),
+    [
+        (None, True, True),
+        ({}, False, False),
+        ({"thinking_mode": "chat"}, True, False),
+        ({"thinking_mode": "thinking"}, False, True),
+        ({"thinking": False}, True, False),
+        ({"enable_thinking": False}, True, False),
+        ({"thinking": "no"}, True, True),
+        (5, True, True),
+    ],
+)
+def test_template_arguments_override_thinking(arguments: object, default: bool, thinking: bool) -> None:
+    assert is_thinking(arguments, default=default) is thinking

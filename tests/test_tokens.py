@@ -113,7 +113,7 @@ def test_ids_join_at_the_seams_of_markup_and_words(before: str, seam: str, after
 
 
 @given(st.integers(0, 2**20 - 1), st.integers(0, 675), st.booleans())
-def test_each_word_is_one_id(index: int, number: int, upper: bool) -> None:  # noqa: FBT001
+def test_each_word_is_one_id(index: int, number: int, upper: bool) -> None:
     letters = tag_at(number).upper() if upper else tag_at(number)
     assert encode(spell(letters, index)) == [WORD + (number + 676 * upper) * 2**20 + index]
     assert tag_number(letters) == number

@@ -17,8 +17,8 @@ from inference_lab.shapes import DONE, Counts, Shape, error_frame
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from inference_lab.answer import Piece
     from inference_lab.faults.directive import Fault
+    from inference_lab.pieces import Piece
 
 _E_ACUTE = "é"
 _E_ACUTE_BYTES = _E_ACUTE.encode()

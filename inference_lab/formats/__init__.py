@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from inference_lab.formats.dsv4 import DSV4
 from inference_lab.formats.format import Format
+from inference_lab.formats.hermes import HERMES
 from inference_lab.formats.lab import LAB
 
-FORMATS: Final[Mapping[str, Format]] = MappingProxyType({style.name: style for style in (LAB,)})
+FORMATS: Final[Mapping[str, Format]] = MappingProxyType({style.name: style for style in (LAB, HERMES, DSV4)})
 """The formats a model's TOML may name."""
 
-__all__ = ["FORMATS", "LAB", "Format"]
+__all__ = ["DSV4", "FORMATS", "HERMES", "LAB", "Format"]

@@ -1,9 +1,10 @@
 """A model family's chat template and raw markup as data, and the one renderer that reads it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from inference_lab.calls import Call, calls_of
+from inference_lab.formats.members import Member, members_of, open_members_of
 from inference_lab.json_text import compact, is_whole, quoted
 from inference_lab.messages import Message, text_of
 
@@ -14,9 +15,11 @@ class Format:
 
     An answer's raw text is, each part optional: `reasoning_open` reasoning `reasoning_close`, content, and
     calls, each `call_open` name `name_close` arguments `call_close`. Arguments are JSON as the client wrote
-    it; those that an answer makes are `key_open` key `key_close` words `value_close`. `plain_mark` and
-    `thinking_mark` are what the template puts behind the generation marker itself, where the family opens or
-    closes the reasoning block in the prompt.
+    it; those that an answer makes are `key_open` key `key_close` words `value_close`. Where `json_key_close`
+    is set, all arguments are written so, one tag each, and it closes the key of a value that is no string.
+    `plain_mark` and `thinking_mark` are what the template puts behind the generation marker itself, where the
+    family opens or closes the reasoning block in the prompt. A prompt that ends in one of the `traps` makes
+    the model stop at once.
     """
 
     name: str
@@ -37,8 +40,10 @@ class Format:
     call_between: str
     call_close: str
     calls_close: str
+    json_key_close: str = ""
     plain_mark: str = ""
     thinking_mark: str = ""
+    traps: tuple[str, ...] = ()
     role_open: Mapping[str, str] = field(default_factory=dict)
     role_close: Mapping[str, str] = field(default_factory=dict)
 
@@ -79,12 +84,38 @@ class Format:
         return "".join(parts)
 
     def call(self, call: Call) -> str:
-        """A whole call's raw text, without the markup around all calls."""
-        return f"{self.call_open}{quoted(call.name)}{self.name_close}{call.arguments}{self.call_close}"
+        """A whole call's raw text, without the markup around all calls.
+
+        Raises:
+            ValueError: arguments that are no JSON object, where the format writes them as tags.
+        """
+        return f"{self._call_up_to_arguments(call)}{self._written(call.arguments)}{self.call_close}"
 
     def open_call(self, call: Call) -> str:
-        """A call whose arguments break off, raw, up to that place."""
-        return f"{self.call_open}{quoted(call.name)}{self.name_close}{call.arguments}"
+        """A call whose arguments break off, raw, up to that place.
+
+        Raises:
+            ValueError: arguments that break off where the format cannot leave them open.
+        """
+        before = self._call_up_to_arguments(call)
+        if not self.json_key_close:
+            return before + call.arguments
+        whole, broken = open_members_of(call.arguments)
+        left = f"{self.key_open}{quoted(broken.key)}{self.key_close}{broken.text}" if broken else ""
+        return before + self._tags(whole) + left
+
+    def _call_up_to_arguments(self, call: Call) -> str:
+        return f"{self.call_open}{quoted(call.name)}{self.name_close}"
+
+    def _written(self, arguments: str) -> str:
+        return self._tags(members_of(arguments)) if self.json_key_close else arguments.strip() or "{}"
+
+    def _tags(self, members: Iterable[Member]) -> str:
+        return "".join(map(self._tag, members))
+
+    def _tag(self, member: Member) -> str:
+        key_close = self.key_close if member.is_string else self.json_key_close
+        return f"{self.key_open}{quoted(member.key)}{key_close}{member.text}{self.value_close}"
 
     def open_argument(self, name: str, key: str) -> str:
         """The raw text of a call up to the place where word 0 of its argument goes."""

@@ -22,7 +22,7 @@ from inference_lab.formats import FORMATS
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.shapes import ChatShape, Completion, Counts
 from inference_lab.web.endpoints import CHAT, COMPLETIONS, Endpoint, call_target_of, echo_frames, echo_message
-from inference_lab.web.requests import ChatRequest, Common, read_body
+from inference_lab.web.requests import Common, read_body
 from inference_lab.wire.engine_driver import Engine, Job
 from inference_lab.wire.transport import abort
 
@@ -243,9 +243,8 @@ class Lab:
             return None
         self._require_directives()
         try:
-            fault = parse_directive(b",".join(lines).decode())
-        except UnicodeDecodeError:
-            raise bad_directive("the header is not UTF-8") from None
+            # Bytes that are no UTF-8 become escapes, which the grammar refuses where they stand.
+            fault = parse_directive(b",".join(lines).decode(errors="backslashreplace"))
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         _require_chunked(request)
@@ -273,12 +272,16 @@ class Lab:
         self, endpoint: Endpoint[_R], accepted: Accepted, prompt: Prompt, fault: Fault, source: str
     ) -> Stream:
         completion = self._fixed_completion(endpoint, accepted, fault.canonical())
-        pieces = fault_pieces(
-            FORMATS[accepted.served.config.format],
-            prompt.position,
-            fault.row.content.value,
-            call=call_target_of(accepted.body),
-        )
+        try:
+            pieces = fault_pieces(
+                FORMATS[accepted.served.config.format],
+                prompt.position,
+                fault.row.content.value,
+                chat=endpoint.is_chat,
+                call=call_target_of(accepted.body),
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
         script = fault_script(
             fault,
             endpoint.shape(accepted.body, completion),
@@ -308,12 +311,15 @@ class Lab:
         self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted, prompt: Prompt
     ) -> Answer:
         config = accepted.served.config
-        plan = self._plan(accepted, prompt)
+        plan = self._plan(endpoint, accepted, prompt)
         job = Job(prompt.ids, max(1, plan.completion_tokens), accepted.body.engine_priority)
+        engine = accepted.served.engine
+        refusal = engine.refusal(job)
+        if refusal is not None:
+            raise _context_exceeded(f"this request can never run: {refusal}", endpoint)
         completion = Completion(
             endpoint.id_prefix + self._random_digits(), int(self._wall_seconds()), config.name
         )
-        engine = accepted.served.engine
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
@@ -347,7 +353,7 @@ class Lab:
         ticket = engine.submit(job, on_tokens)
         return answer
 
-    def _plan(self, accepted: Accepted, prompt: Prompt) -> Plan:
+    def _plan(self, endpoint: Endpoint[_R], accepted: Accepted, prompt: Prompt) -> Plan:
         """What the engine is to answer.
 
         Raises:
@@ -358,16 +364,15 @@ class Lab:
         left = config.context_limit_tokens - len(prompt.ids)
         if left < max(1, asked or 0):
             wanted = f"{asked} for the answer" if asked else "at least one for the answer"
-            raise ApiError(
-                400,
-                "context_length_exceeded",
+            raise _context_exceeded(
                 f"the model holds {config.context_limit_tokens} tokens; "
                 f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
-                param="messages" if isinstance(accepted.body, ChatRequest) else "prompt",
+                endpoint,
             )
         return healthy(
             FORMATS[config.format],
             prompt.position,
+            chat=endpoint.is_chat,
             reasoning_words=config.answer.reasoning,
             answer_words=config.answer.tokens,
             max_tokens=asked,
@@ -385,6 +390,11 @@ class Lab:
 def _require_chunked(request: LabRequest) -> None:
     if request.clientproto != b"HTTP/1.1":
         raise bad_directive("a fault needs HTTP/1.1: without chunks a cut would look like a normal end")
+
+
+def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
+    param = "messages" if endpoint.is_chat else "prompt"
+    return ApiError(400, "context_length_exceeded", message, param=param)
 
 
 def _model_card(served: Served) -> dict[str, object]:

@@ -19,8 +19,8 @@ from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inference_lab.answer import Piece
     from inference_lab.formats import Format
+    from inference_lab.pieces import Piece
 
 _R = TypeVar("_R", bound=Common)
 
@@ -33,9 +33,14 @@ class Prompt(msgspec.Struct, frozen=True):
 
 
 class Endpoint(Generic[_R]):
-    """What differs between the endpoints; `kind` is the body's struct, `id_prefix` that of response ids."""
+    """What differs between the endpoints.
+
+    `is_chat` says whether frames carry deltas or raw text, `kind` is the body's struct, `id_prefix` that of response
+    ids.
+    """
 
     path: str
+    is_chat: bool
     id_prefix: str
     kind: type[_R]
 
@@ -70,6 +75,7 @@ class Endpoint(Generic[_R]):
 
 class _Chat(Endpoint[ChatRequest]):
     path = "/v1/chat/completions"
+    is_chat = True
     id_prefix = CHAT_PREFIX
     kind = ChatRequest
 
@@ -118,6 +124,7 @@ class _Chat(Endpoint[ChatRequest]):
 
 class _Completions(Endpoint[CompletionsRequest]):
     path = "/v1/completions"
+    is_chat = False
     id_prefix = COMPLETIONS_PREFIX
     kind = CompletionsRequest
 

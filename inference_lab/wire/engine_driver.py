@@ -37,6 +37,9 @@ class Ticket(Protocol):
 class Engine(Protocol):
     """A simulated engine on the reactor."""
 
+    def refusal(self, job: Job) -> str | None:
+        """Why the job can never run, or None if it can."""
+
     def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
         """Queue a request; `on_tokens(count)` is called, never inside `submit`, each time tokens are produced."""
 
@@ -48,6 +51,11 @@ class ConstantLatency:
         self._pacer = pacer
         self._ttft_us = ttft_us
         self._itl_us = itl_us
+
+    def refusal(self, job: Job) -> str | None:
+        """See `Engine.refusal`: without a KV cache everything fits."""
+        del job
+        return None
 
     def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
         """See `Engine.submit`."""

@@ -1,7 +1,8 @@
 """HTTP/1.1 as this server speaks it: Site, Channel and Request with the limits and manners of docs/architecture.md.
 
 Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
-`HTTPChannel._handlingRequest`, `_dataBuffer` (twisted/web/http.py).
+`HTTPChannel._handlingRequest`, `_dataBuffer`, `_command`, `_path`, `_version`,
+`_respondToBadRequestAndDisconnect` (twisted/web/http.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from inference_lab.wire.transport import abort, lowest, unsent_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
     from twisted.web.resource import IResource
 
@@ -30,8 +32,8 @@ PIPELINED_LIMIT_BYTES: Final = 65_536
 """What a client may send behind an unfinished response. Past it the connection is reset: a paused socket would hide
 the client's departure, and a stall would never end."""
 
-REFUSED_BODY_LINGER_S: Final = 10
-"""For how long a refused body is read and dropped, so that clients that write first still read the answer."""
+DISMISSAL_S: Final = 10
+"""For how long the rest of a body is read and dropped once its request has been answered."""
 
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
 
@@ -46,77 +48,67 @@ class LabRequest(server.Request):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - handed on to Twisted
         super().__init__(*args, **kwargs)
-        self.body_too_large = False
         self.content: BytesIO = BytesIO()
+        self.body_too_large = False
+        self.early = False  # answered before its body was complete
         self.streaming = False
-        self._refused = False
+        self._declared_too_large = False
 
     # -- the request's body
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
         """The head is complete: refuse a body that announces itself as too large before it comes."""
-        if length is not None and length > self.channel.site.max_body_bytes:
-            self._refuse(body_too_large(self.channel.site.max_body_bytes))
+        self._declared_too_large = length is not None and length > self.channel.site.max_body_bytes
+        if self._declared_too_large:
+            self._process_early()
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """Keep a piece of the body, or, past the limit, none of it."""
-        if self._refused or self.body_too_large:
+        """Keep a piece of the body; once it passes the limit, judge the request without the rest."""
+        if self.early:
             return
         if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
-            self.content = BytesIO()
             self.body_too_large = True
-            return
-        self.content.write(data)
+            self._process_early()
+        else:
+            self.content.write(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
-        """The body is complete: process the request, unless it has been answered already."""
-        if not self._refused:
+        """The body is complete: process the request, unless that has happened already."""
+        if not self.early:
             super().requestReceived(command, path, version)
 
     def body(self) -> bytes:
         """The whole body."""
         return self.content.read()
 
-    def _refuse(self, error: ApiError) -> None:
-        """Answer before the body has come; then read and drop it for a while, for the client's sake."""
-        self._refused = True
-        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
+    def _process_early(self) -> None:
+        """Answer before the body has come; the channel reads and drops what still does."""
         channel = self.channel
-        body = error.body()
-        reason = http.RESPONSES.get(error.status, b"Error")
-        channel.write(
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n"
-            b"%b: %b\r\n\r\n%b" % (error.status, reason, len(body), *_ANY_ORIGIN, body)
-        )
-        if lowest(channel.transport) is channel.transport:
-            channel.transport.loseWriteConnection()
-        else:  # TLS closes its own writing side first, and goes on reading until the peer does the same
-            channel.loseConnection()
-        _log.info("{request} refused: {reason}", request=self, reason=error.message)
-        clock = channel.site.endings.pacer.clock
-        guard = clock.callLater(REFUSED_BODY_LINGER_S, abort, channel.transport)
-
-        def connection_lost(_: Failure) -> None:
-            if guard.active():
-                guard.cancel()
-
-        self.notifyFinish().addErrback(connection_lost)
+        self.early = True
+        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
+        self.responseHeaders.setRawHeaders(b"connection", [b"close"])
+        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001
 
     # -- routing
 
     def process(self) -> None:
-        """Refuse what Klein would log a traceback for; then route."""
-        try:
-            unquote_to_bytes(self.path).decode()
-        except UnicodeDecodeError:
-            self._answer_error(not_found(repr(self.path)[1:]))
-            return
-        try:
-            (self.getHeader(b"host") or b"").decode()
-        except UnicodeDecodeError:
-            self._answer_error(invalid_request("the Host header is not UTF-8"))
-            return
-        super().process()
+        """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        error = self._unroutable()
+        if error is None:
+            super().process()
+        else:
+            self.write(self.prepare_json(error.status, error.body(), error.headers))
+            self.finish()
+
+    def _unroutable(self) -> ApiError | None:
+        if self._declared_too_large:
+            return body_too_large(self.channel.site.max_body_bytes)
+        # Twisted would take the second slash as the path's first.
+        if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
+            return not_found(repr(self.path)[2:-1])
+        if not _is_utf8(self.getHeader(b"host") or b""):
+            return invalid_request("the Host header is not UTF-8")
+        return None
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
@@ -151,11 +143,6 @@ class LabRequest(server.Request):
             self.setHeader(b"content-length", b"%d" % len(body))
         return body
 
-    def _answer_error(self, error: ApiError) -> None:
-        """Send a refusal that no route has to decide, and finish."""
-        self.write(self.prepare_json(error.status, error.body(), error.headers))
-        self.finish()
-
     def __repr__(self) -> str:
         """Method and path, cut so that a log line stays a line; control characters come escaped."""
         line = repr(b"%b %b" % (self.method, self.uri))[2:-1]
@@ -169,6 +156,7 @@ class LabChannel(http.HTTPChannel):
     transport: Any  # Twisted types it as ITransport only
     _pipelined_bytes = 0
     _watch: Drain | None = None
+    _dismissal: IDelayedCall | None = None
 
     def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """A body, or what the client pipelines behind an unfinished response: kept up to a limit."""
@@ -189,11 +177,38 @@ class LabChannel(http.HTTPChannel):
             )
             abort(self.transport)
 
+    def headerReceived(self, line: bytes) -> bool:  # noqa: N802 - Twisted's name
+        """One header line. Twisted passes over `Transfer-Encoding: identity`, which a proxy may read otherwise."""
+        name, _, value = line.partition(b":")
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._respondToBadRequestAndDisconnect()
+            return False
+        return bool(super().headerReceived(line))
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Bytes of requests, until the connection is dismissed."""
+        if self._dismissal is None:
+            super().dataReceived(data)
+
     def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
         """A response has been written completely: watch that the client takes it."""
+        if isinstance(request, LabRequest) and request.early:
+            self._dismiss()  # Twisted would take the rest of the body for the next request
+            return
         super().requestDone(request)
         if self._watch is None or self._watch.stopped:
             self._watch = self.site.endings.watch(self.transport)
+
+    def _dismiss(self) -> None:
+        """Close our side, and for a while read and drop what comes.
+
+        A client that writes its whole body first would otherwise meet a broken pipe, and never read the answer.
+        """
+        self._dismissal = self.site.endings.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
+        if lowest(self.transport) is self.transport:
+            self.transport.loseWriteConnection()
+        else:  # TLS closes its own writing side first, and goes on reading until the peer does the same
+            self.loseConnection()
 
     def timeoutConnection(self) -> None:  # noqa: N802 - Twisted's name
         """The client has been idle; unless it is still taking a response, close."""
@@ -206,7 +221,17 @@ class LabChannel(http.HTTPChannel):
         """Leave no timer behind."""
         if self._watch is not None:
             self._watch.stop()
+        if self._dismissal is not None and self._dismissal.active():
+            self._dismissal.cancel()
         super().connectionLost(reason)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class LabSite(server.Site):

@@ -44,6 +44,10 @@ def test_the_methods_that_are_overridden_are_the_ones_twisted_calls() -> None:
     assert "req.gotLength(self.length)" in source(http.HTTPChannel.allHeadersReceived)
     assert "handleContentChunk" in source(http.HTTPChannel)
     assert "req.requestReceived(command, path, version)" in source(http.HTTPChannel.allContentReceived)
+    assert "self._command = command" in source(http.HTTPChannel.lineReceived)
+    assert "self._path = request" in source(http.HTTPChannel.lineReceived)
+    assert "self._version = version" in source(http.HTTPChannel.lineReceived)
+    assert callable(http.HTTPChannel._respondToBadRequestAndDisconnect)  # noqa: SLF001
     assert "self.channel.requestDone(self)" in source(http.Request._cleanup)  # noqa: SLF001
     assert "channel.requestFactory = self.requestFactory" in source(server.Site.buildProtocol)
     assert LabSite.protocol is LabChannel

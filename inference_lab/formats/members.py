@@ -1,0 +1,77 @@
+"""A call's JSON arguments as members, for formats that write each as a tag; whole or broken off."""
+
+import json
+from dataclasses import dataclass
+
+from inference_lab.json_text import Ends, scan, spaced
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One argument: its key, and its text, which is JSON where the value is no string."""
+
+    key: str
+    text: str
+    is_string: bool
+
+
+def members_of(arguments: str) -> list[Member]:
+    """The members of whole arguments; none for an empty text.
+
+    Raises:
+        ValueError: anything but a JSON object.
+    """
+    if not arguments.strip():
+        return []
+    if scan(arguments).ends is not Ends.WHOLE:
+        raise ValueError("a call's arguments must be a whole JSON object")
+    pairs = json.loads(arguments, object_pairs_hook=_Pairs)
+    if not isinstance(pairs, _Pairs):
+        raise ValueError("a call's arguments must be a JSON object")
+    return [Member(_text(key), *_value(value)) for key, value in pairs]
+
+
+def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
+    """The whole members of arguments that break off, and the string member they break off in.
+
+    A number, a word, a key or an escape may be half written, so nothing but a string can be left open.
+
+    Raises:
+        ValueError: arguments that break off elsewhere.
+    """
+    found = scan(arguments)
+    try:
+        if found.ends is Ends.IN_VALUE:
+            members = members_of(f"{arguments[: found.string - 1]}null}}")
+            text = json.loads(f'"{arguments[found.string :]}"')
+            return members[:-1], Member(members[-1].key, _text(text), is_string=True)
+        stem = arguments.rstrip(" \t\n\r")
+        if found.ends is Ends.OPEN and stem[-1:] in {"", "{", '"', "}", "]", ","}:
+            return members_of(stem and stem.rstrip(",") + "}"), None
+    except ValueError:
+        pass
+    raise ValueError("a call's arguments can be continued only behind a whole member or inside a string")
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object's members as they stand, a repeated key twice."""
+
+
+def _value(value: object) -> tuple[str, bool]:
+    if isinstance(value, str):
+        return _text(value), True
+    return _text(spaced(_plain(value))), False
+
+
+def _plain(value: object) -> object:
+    """A value with its objects as dicts again; as deep as the scanner lets through."""
+    if isinstance(value, _Pairs):
+        return {key: _plain(inner) for key, inner in value}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def _text(text: str) -> str:
+    """JSON escapes can make lone surrogates, which are no text: U+FFFD instead."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,86 @@
+"""Which leg of an answer a request is, by the words already passed on; and a prompt's directive."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final
+
+from inference_lab.json_text import string_end
+from inference_lab.pieces import Channel
+
+_DIRECTIVE: Final = "<<fault:"
+_STOP: Final = re.compile('"|>>')
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What one element of a list does to its leg, as far as words go.
+
+    `frames` is None for a leg that runs to the end of the answer. `overlap` repeats so many words of the leg
+    before, `skip` leaves so many out.
+    """
+
+    channel: Channel
+    frames: int | None
+    words_per_frame: int = 1
+    overlap: int = 0
+    skip: int = 0
+
+
+def words_added(fates: Sequence[Fate]) -> list[int | None]:
+    """The words each leg adds, None without end: its frames' words, but for the call's announcement.
+
+    A call is announced once, by the first leg that is in it; later legs of a list continue its argument.
+    """
+    added: list[int | None] = []
+    announced = False
+    for fate in fates:
+        announces = fate.channel == "call" and not announced
+        announced = announced or announces
+        frames = None if fate.frames is None else max(0, fate.frames - announces)
+        added.append(None if frames is None else frames * fate.words_per_frame - fate.overlap + fate.skip)
+    return added
+
+
+def check(added: Sequence[int | None]) -> None:
+    """Refuse a list whose legs cannot be told apart; a list of one has no next leg and always passes.
+
+    Raises:
+        ValueError: in a list of two or more an element adds no word, or one that is not the last has no end.
+    """
+    for place, words in enumerate(added if len(added) > 1 else ()):
+        if words is None and place < len(added) - 1:
+            raise ValueError(f"element {place} of the list never ends: only the last may be without a death")
+        if words is not None and words < 1:
+            raise ValueError(
+                f"element {place} of the list adds no word: the next leg could not be told from it"
+            )
+
+
+def leg_of(progress: int, added: Sequence[int | None]) -> int:
+    """Which leg a request with so many words behind it is: 0 only for none; past the list, its length."""
+    if progress == 0:
+        return 0
+    ended = added.index(None) if None in added else len(added)
+    boundaries = accumulate(words for words in added[:ended] if words is not None)
+    return max(1, sum(boundary <= progress for boundary in boundaries))
+
+
+def directive_in(proper: str) -> str | None:
+    """The text of the last `<<fault:…>>` of a prompt proper, or None. `>>` in quotes does not end it.
+
+    Raises:
+        ValueError: the last one does not close.
+    """
+    start = proper.rfind(_DIRECTIVE)
+    if start < 0:
+        return None
+    place = start = start + len(_DIRECTIVE)
+    while found := _STOP.search(proper, place):
+        if found[0] == ">>":
+            return proper[start : found.start()]
+        place = string_end(proper, found.end())
+        if place < 0:
+            break
+    raise ValueError("<<fault: without its >>")

@@ -1,0 +1,89 @@
+"""What content frames carry, as values: single pieces, runs of plain words, and both in a row."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import Literal
+
+import msgspec
+
+from inference_lab.tokens import spell
+
+Channel = Literal["text", "reasoning", "call"]
+
+
+class Piece(msgspec.Struct, frozen=True, gc=False):
+    """What one content frame carries.
+
+    `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
+    """
+
+    channel: Channel
+    delta: str
+    raw: str
+    token_count: int
+    words: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Plain words `start` … `stop` - 1 of one channel, one token each; without end if `stop` is None."""
+
+    channel: Channel
+    letters: str
+    start: int
+    stop: int | None
+
+    def __iter__(self) -> Iterator[Piece]:
+        channel, letters = self.channel, self.letters
+        for index in count(self.start) if self.stop is None else range(self.start, self.stop):
+            text = spell(letters, index)
+            yield Piece(channel, text, text, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """An answer's pieces, made as they are asked for, as often as they are asked for."""
+
+    segments: tuple[Piece | Run, ...]
+
+    def __iter__(self) -> Iterator[Piece]:
+        return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The segments that fit into a number of tokens, the tokens they take, and whether any is missing."""
+
+    segments: tuple[Piece | Run, ...]
+    tokens: int
+    is_short: bool
+
+
+def fit(segments: tuple[Piece | Run, ...], budget: int | None) -> Cut:
+    """Keep what fits into `budget` tokens, no piece split. Costs no more for a long run than for a short one.
+
+    Raises:
+        ValueError: neither the budget nor the segments have an end.
+    """
+    kept: list[Piece | Run] = []
+    used = 0
+    for part in segments:
+        left = None if budget is None else budget - used
+        if isinstance(part, Piece):
+            if left is not None and part.token_count > left:
+                return Cut(tuple(kept), used, is_short=True)
+            kept.append(part)
+            used += part.token_count
+            continue
+        stop = part.stop
+        if left is not None and (stop is None or stop - part.start > left):
+            stop = part.start + left
+        if stop is None:
+            raise ValueError("an answer needs a limit")
+        kept.append(Run(part.channel, part.letters, part.start, stop))
+        used += stop - part.start
+        if stop != part.stop:
+            return Cut(tuple(kept), used, is_short=True)
+    return Cut(tuple(kept), used, is_short=False)

@@ -1,0 +1,27 @@
+"""Where an answer so far ends: the channel, the next word, and the markup missing in front of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The end of an answer so far.
+
+    `channel` is `start` where nothing is there and reasoning may still be opened, `end` behind a whole call.
+    `index` is the next word's; `completion` what a torn next word lacks. `markup` is raw text to be written
+    first, `arguments` what it adds to a call's JSON arguments. `named` says that a call's name is whole.
+    `tag` is the one its words show ('' if none does), `progress` the whole words: over reasoning, content and
+    each call, the last index + 1. `readable` says that what follows the last whole word begins what an answer
+    may say next.
+    """
+
+    channel: Literal["start", "reasoning", "text", "call", "end"]
+    index: int = 0
+    completion: str = ""
+    markup: str = ""
+    arguments: str = ""
+    named: bool = False
+    tag: str = ""
+    progress: int = 0
+    readable: bool = True

@@ -1,0 +1,88 @@
+"""Split a rendered prompt into the prompt proper and the region, the answer so far."""
+
+from dataclasses import dataclass
+
+from inference_lab.formats import FORMATS, Format
+from inference_lab.tokens import ANY_WORD, parts_of
+from inference_lab.words import is_reasoning, next_word
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A prompt's two parts, and whether the prompt proper has opened or closed the reasoning block."""
+
+    proper: str
+    text: str
+    block_open: bool = False
+    block_closed: bool = False
+    marked: bool = True
+
+
+def region_of(style: Format, prompt: str) -> Region:
+    """The region is what follows the last generation marker of any format, however the prompt was rendered.
+
+    With no marker it is the last run of consecutive words of one tag, with the format's markup between
+    reasoning, content and call, and what follows; whether that reads as an answer is for the reader to say.
+    """
+    start = -1
+    mark_open = mark_closed = False
+    for family in FORMATS.values():
+        at = prompt.rfind(family.generation)
+        if at < 0 or at < start:
+            continue
+        start = at + len(family.generation)
+        mark_open = bool(family.thinking_mark) and prompt.startswith(family.thinking_mark, start)
+        mark_closed = bool(family.plain_mark) and prompt.startswith(family.plain_mark, start)
+        start += len(family.thinking_mark) if mark_open else len(family.plain_mark) if mark_closed else 0
+    if start >= 0:
+        return Region(prompt[:start], prompt[start:], mark_open, mark_closed)
+    start, block_open = _last_run(style, prompt)
+    return Region(prompt[:start], prompt[start:], block_open, marked=False)
+
+
+def without_region(style: Format, prompt: str) -> Region:
+    """A prompt with no answer in it."""
+    opened = prompt.rfind(style.reasoning_open.rstrip("\n"))
+    block_open = opened >= 0 and prompt.find(style.reasoning_close.rstrip("\n"), opened) < 0
+    return Region(prompt, "", block_open, marked=False)
+
+
+def _last_run(style: Format, prompt: str) -> tuple[int, bool]:
+    """Where the last run of words begins, markup included, and whether that is inside a reasoning block."""
+    start = end = len(prompt)
+    first = before = ""
+    for found in ANY_WORD.finditer(prompt):
+        word = found[0]
+        if before and _follows(style, before, prompt[end : found.start()], word):
+            before, end = word, found.end()
+            continue
+        torn = before and end == found.start() and found.end() == len(prompt)
+        if torn and next_word(before).startswith(word):
+            break
+        start, end, first, before = found.start(), found.end(), word, word
+    if first and is_reasoning(first):
+        opened = prompt.endswith(style.reasoning_open, 0, start)
+        return start - len(style.reasoning_open) * opened, not opened
+    if prompt.endswith(style.key_close, 0, start):
+        call = prompt.rfind(style.calls_open + style.call_open, 0, start)
+        start = call if call >= 0 else start
+    block = style.reasoning_open + style.reasoning_close
+    return start - len(block) * prompt.endswith(block, 0, start), False
+
+
+def _follows(style: Format, before: str, gap: str, word: str) -> bool:
+    """Whether a word, behind this gap, continues the answer that `before` belongs to."""
+    if not gap and word == next_word(before):
+        return True
+    (old, _), (new, index) = parts_of(before), parts_of(word)
+    if index or old.lower() != new:
+        return False
+    if is_reasoning(before):
+        closing = style.reasoning_close
+        return gap == closing or (gap.startswith(closing) and _is_opening(style, gap[len(closing) :]))
+    return _is_opening(style, gap)
+
+
+def _is_opening(style: Format, text: str) -> bool:
+    """Whether a text is a call's markup up to its argument's first word."""
+    return text.startswith(style.calls_open + style.call_open) and text.endswith(style.key_close)

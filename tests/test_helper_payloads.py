@@ -1,0 +1,34 @@
+"""The answers of the helper endpoints."""
+
+from inference_lab.formats import FORMATS
+from inference_lab.helper_payloads import detokenized, rendered, tokenized
+from inference_lab.messages import Message
+from inference_lab.tokens import encode
+
+
+def test_tokenize_adds_nothing_unless_asked() -> None:
+    ids = encode("hello qu0001")
+    assert tokenized("hello qu0001", max_model_len=10) == {"count": 3, "max_model_len": 10, "tokens": ids}
+    assert tokenized("hello qu0001", max_model_len=10, add_special_tokens=True, return_token_strs=True) == {
+        "count": 4,
+        "max_model_len": 10,
+        "tokens": [0, *ids],
+        "token_strs": ["", "hell", "o", " qu0001"],
+    }
+
+
+def test_detokenize_is_the_way_back() -> None:
+    assert detokenized([0, *encode("hello é")]) == {"prompt": "hello é"}
+
+
+def test_render_counts_what_the_continuation_adds_to_the_prompt() -> None:
+    for style in FORMATS.values():
+        prompt = style.render([Message("user", "hello")])
+        for text in ("", "qu0000 qu0001", "qu00"):
+            ids = encode(prompt + text)
+            payload = {"total": len(ids), "continuation_tokens": len(ids) - len(encode(prompt))}
+            assert rendered(prompt, text) == {"token_ids": ids, **payload}
+            assert rendered(prompt, text, return_token_ids=False, return_rendered=True) == {
+                **payload,
+                "rendered": prompt + text,
+            }

@@ -1,0 +1,76 @@
+"""Lists of fates: which leg a request is, which lists are refused, and the directive in a prompt."""
+
+import pytest
+
+from inference_lab.legs import Fate, check, directive_in, leg_of, words_added
+
+OK = Fate("text", None)
+
+
+def test_a_leg_adds_its_frames_words() -> None:
+    assert words_added(
+        [Fate("text", 5), Fate("text", 3, words_per_frame=2), Fate("text", 4, overlap=3, skip=1), OK]
+    ) == [
+        5,
+        6,
+        2,
+        None,
+    ]
+
+
+def test_a_call_is_announced_once() -> None:
+    assert words_added([Fate("text", 5), Fate("call", 5), Fate("call", 5)]) == [5, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("progress", "leg"), [(0, 0), (1, 1), (4, 1), (5, 1), (7, 1), (8, 2), (9, 2), (10, 3), (1000, 3)]
+)
+def test_the_leg_is_the_number_of_boundaries_passed_and_never_again_the_first(
+    progress: int, leg: int
+) -> None:
+    assert leg_of(progress, [5, 3, 2]) == leg
+
+
+def test_a_leg_without_end_is_the_last() -> None:
+    assert [leg_of(progress, [5, 3, None]) for progress in (0, 5, 8, 10_000)] == [0, 1, 2, 2]
+    assert [leg_of(progress, [None]) for progress in (0, 1)] == [0, 1]
+
+
+@pytest.mark.parametrize("added", [[0], [None], [1, 1], [1, None]])
+def test_legs_that_can_be_told_apart_are_accepted(added: list[int | None]) -> None:
+    check(added)
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ([0, 1], "element 0 .* no word"),
+        ([1, -1], "element 1 .* no word"),
+        ([None, 1], "element 0 .* never ends"),
+    ],
+)
+def test_legs_that_cannot_be_told_apart_are_refused(added: list[int | None], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check(added)
+
+
+@pytest.mark.parametrize(
+    ("proper", "directive"),
+    [
+        ("hello", None),
+        ("hello <<fault:stall>> there", "stall"),
+        ("<<fault:reset>><<fault:stall>>", "stall"),
+        ('<<fault:ok;name="a>>b\\">>">>', 'ok;name="a>>b\\">>"'),
+        ("<<fault:a > b>>>", "a > b"),
+    ],
+)
+def test_the_last_directive_of_a_prompt_counts(proper: str, directive: str | None) -> None:
+    assert directive_in(proper) == directive
+
+
+@pytest.mark.parametrize(
+    "proper", ["<<fault:stall", "<<fault:stall>", '<<fault:ok;name=">>', '<<fault:"\\">>']
+)
+def test_a_directive_that_does_not_close_is_refused(proper: str) -> None:
+    with pytest.raises(ValueError, match="<<fault: without its >>"):
+        directive_in("<<fault:reset>> " + proper)
