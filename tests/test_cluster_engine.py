@@ -220,3 +220,20 @@ def test_replicas_interleave() -> None:
         assert request.finish_s is not None
         assert request.finish_s <= client.times_s[-1] <= request.finish_s + 2 * SLOT_S
     assert {request.worker for request in expected} == {0, 1, 2}
+
+
+def test_a_request_that_a_finished_one_brings_about_joins_the_next_step() -> None:
+    """As when the next request was pipelined behind a response."""
+    bench = Bench(llama())
+    first, second = bench.client(0, range(1000), 3), bench.client(0, range(5000, 6000), 3)
+
+    def then_submit(count: int) -> None:
+        first.on_tokens(count)
+        if len(first.times_s) == 3:
+            bench.engine.submit(second.job, second.on_tokens)
+
+    bench.engine.submit(first.job, then_submit)
+    bench.run([], 1)
+    assert len(second.times_s) == 3
+    assert second.times_s[0] > first.times_s[-1]
+    assert bench.clock.getDelayedCalls() == []

@@ -45,13 +45,10 @@ class ClusterEngine:
         for driver in self._drivers.values():
             driver.catch_up(now_us)  # a step that has ended must not take in what arrives after its end
         ticket = _Ticket(self._cluster, job, on_tokens, block_ids(job.prompt_ids, self._block_size))
-        replica = self._cluster.submit(ticket.request, self.simulated_s(now_us))
-        self._drivers[id(replica)].wake()
+        now_s = (now_us - self._origin_us) * self._speed / 1e6
+        replica = self._cluster.submit(ticket.request, now_s)
+        self._drivers[id(replica)].wake(now_s)
         return ticket
-
-    def simulated_s(self, us: int) -> float:
-        """Simulated seconds at a time of the pacer."""
-        return (us - self._origin_us) * self._speed / 1e6
 
     def real_us(self, simulated_s: float) -> int:
         """The pacer's time at which so many simulated seconds have passed."""
@@ -98,41 +95,39 @@ class _ReplicaDriver:
         self._pacer = pacer
         self._replica = replica
         self._step: Step | None = None
-        self._waiting = False
+        self._slot: int | None = None  # waiting for the step's end
 
-    def wake(self) -> None:
-        """Something was submitted: an idle replica starts a step in the reactor's next turn.
-
-        Whatever else arrives in this turn joins that step.
-        """
-        if self._step is None and not self._waiting:
-            self._waiting = True
-            self._pacer.clock.callLater(0, self._due)
+    def wake(self, now_s: float) -> None:
+        """Something was submitted: an idle replica starts a step with it, a busy one takes it in at its step's end."""
+        if self._step is None:
+            self._step = self._begin(now_s)
+            self._wait()
 
     def catch_up(self, now_us: int) -> None:
-        """End every step that is due by now, and start the next ones at the ends."""
-        while self._step is not None:
+        """End every step that is due by now, start the next ones at the ends, and wait for the last to end."""
+        ended = self._step
+        while self._step is not None and self._engine.real_us(self._step.end_s) <= now_us:
             step = self._step
-            if self._engine.real_us(step.end_s) > now_us:
-                return
-            self._step = None
+            # The next step first: a delivery may bring a new request, which has no part in what starts now.
+            self._step = self._begin(step.end_s)
             self._deliver(step)
-            self._begin(step.end_s)
+        if self._step is not ended:
+            self._wait()
 
-    def _due(self) -> None:
-        self._waiting = False
-        now_us = self._pacer.now_us()
-        if self._step is None:
-            self._begin(self._engine.simulated_s(now_us))
-        self.catch_up(now_us)
+    def _wait(self) -> None:
+        if self._slot is not None:
+            self._pacer.forget(self._slot, self._end)
+            self._slot = None
         if self._step is not None:
-            self._waiting = True
-            self._pacer.at(self._engine.real_us(self._step.end_s), self._due)
+            self._slot = self._pacer.at(self._engine.real_us(self._step.end_s), self._end)
 
-    def _begin(self, now_s: float) -> None:
+    def _end(self) -> None:
+        self._slot = None
+        self.catch_up(self._pacer.now_us())
+
+    def _begin(self, now_s: float) -> Step | None:
         step = self._replica.step(now_s)
-        if not step.is_idle:
-            self._step = step
+        return None if step.is_idle else step
 
     @staticmethod
     def _deliver(step: Step) -> None:
