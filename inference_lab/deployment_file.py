@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from inference_lab.catalog import Catalog
 
 FORMATS: Final = ("lab",)
-# What the schema of the simulator this one follows has and we leave out (engine.md, first paragraph and
-# section 8).
+# Tables that the deployment files of the Rust simulator may have, and ours may not: docs/engine.md.
 _OUT_OF_SCOPE: Final = {
     "speculative": "speculative decoding is not simulated",
     "decode_router": "separate prefill and decode pools are not simulated",

@@ -1,6 +1,6 @@
 """What a class of layers costs at a context length: bytes stored, bytes read, FLOPs of its attention.
 
-Rules: engine.md sections 2 and 3.1.
+Rules: docs/engine.md, "What a step costs" and "The KV cache".
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class LayerTerms(Struct, frozen=True):
         entries = positions // self.stride
         return min(positions, self.window) + (min(entries, self.top_k) if self.top_k else entries)
 
-    def read_bytes(self, positions: int) -> float:
-        """Bytes of KV that all layers read once."""
-        read = self.position_bytes * self.attended(positions)
+    def read_bytes(self, positions: int, attended: int) -> float:
+        """Bytes of KV that all layers read once, of which `attended` positions and entries whole."""
+        read = self.position_bytes * attended
         if self.index_bytes:
             read += positions / self.stride * self.index_bytes
         return self.count * read
@@ -123,8 +123,8 @@ class AttentionTerms:
         self.classes = tuple(layer_terms(layer, model) for layer in model.layers)
         self.dtypes = model.compute_dtypes()
         self.attention_slot = self.dtypes.index(model.attention_precision)
-        self.index_slots = tuple(
-            self.dtypes.index(terms.index_dtype) if terms.index_dtype else self.attention_slot
+        self.with_index_slots = tuple(
+            (terms, self.dtypes.index(terms.index_dtype) if terms.index_dtype else self.attention_slot)
             for terms in self.classes
         )
         self.state_bytes = sum(terms.count * terms.state_bytes for terms in self.classes)
@@ -144,4 +144,4 @@ class AttentionTerms:
 
     def read_bytes(self, positions: int) -> int:
         """Bytes of KV that one sequence of `positions` reads in a step."""
-        return int(sum(terms.read_bytes(positions) for terms in self.classes))
+        return int(sum(terms.read_bytes(positions, terms.attended(positions)) for terms in self.classes))

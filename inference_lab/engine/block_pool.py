@@ -1,7 +1,7 @@
 """The KV blocks of one rank: counted, shared by content, and evicted in order.
 
-Rules: engine.md section 4.3. A block whose content has an id stays resident when nobody uses it any more, until its
-place is needed; all other blocks are only counted.
+Rules: docs/engine.md, "Prefix cache". A block whose content has an id stays resident when nobody uses it any
+more, until its place is needed; all other blocks are only counted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class BlockPool:
     """`total` blocks, each of them plain and free, plain and in use, or resident under a content id.
 
-    Resident blocks are counted by their users; the unused ones wait in order of eviction, least recently freed first.
+    Resident blocks are counted by their users; the unused ones wait in order of eviction, least recently
+    freed first.
     """
 
     def __init__(self, total: int) -> None:

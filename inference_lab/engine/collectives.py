@@ -1,6 +1,6 @@
 """How long GPUs of a group take to exchange a tensor, as straight lines over its size.
 
-Rules: engine.md section 3.3. A collective is a set of paths that run side by side, each a fixed time plus
+Rules: docs/engine.md, "Formulas". A collective is a set of paths that run side by side, each a fixed time plus
 seconds per byte; it ends with the slowest.
 """
 

@@ -1,6 +1,7 @@
 """Sizes of the KV cache: what a sequence stores and reads at a length, and how many blocks a deployment has.
 
-Rules: engine.md section 2. Lengths are in positions (one token's slot in a sequence), sizes in bytes.
+Rules: docs/engine.md, "The KV cache" and "Formulas". Lengths are in positions (one token's slot in a
+sequence), sizes in bytes.
 """
 
 from __future__ import annotations

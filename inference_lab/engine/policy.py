@@ -1,6 +1,6 @@
 """Scheduling policies: who is admitted first, and who has to go when blocks run out.
 
-Rules: engine.md sections 4.1 and 4.2, and a queue that is really ordered under `priority`.
+Rules: docs/engine.md, "Policies".
 """
 
 from __future__ import annotations

@@ -32,6 +32,26 @@ class Replica:
         self.ranks = [Scheduler(deployment, roofline, layout, rank_blocks) for _ in range(rank_count)]
         self.is_idle = True
 
+    @property
+    def waiting_count(self) -> int:
+        """Requests that wait for a seat."""
+        return sum(len(rank.waiting) for rank in self.ranks)
+
+    @property
+    def running_count(self) -> int:
+        """Requests that have a seat."""
+        return sum(len(rank.running) for rank in self.ranks)
+
+    @property
+    def used_blocks(self) -> int:
+        """KV blocks in use, of all ranks; cached blocks that nobody uses are free."""
+        return sum(rank.pool.total - rank.pool.free for rank in self.ranks)
+
+    @property
+    def total_blocks(self) -> int:
+        """KV blocks of all ranks."""
+        return sum(rank.pool.total for rank in self.ranks)
+
     def step(self, now_s: float) -> Step:
         """Start the step that begins at `now_s`, in seconds, and move every request in it to the step's end.
 
@@ -45,12 +65,13 @@ class Replica:
             works = [rank.schedule(step) for rank in self.ranks]
         self.is_idle = step.is_idle
         if not self.is_idle:
-            step.seconds = self._roofline.price(works).step_seconds
+            step.cost = self._roofline.price(works)
+        end_s = step.end_s
         for chunk in step.chunks:
             if chunk.output_tokens:
-                chunk.request.first_token_s = step.end_s
+                chunk.request.first_token_s = end_s
         for request in step.finished:
-            request.finish_s = step.end_s
+            request.finish_s = end_s
         for request in step.rejected:
             request.finish_s = now_s
         return step

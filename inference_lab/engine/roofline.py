@@ -1,6 +1,6 @@
 """How long a step takes: roofline per dtype, collectives, and the wait for the slowest rank.
 
-Rules: engine.md section 3. Work is gathered per rank in a BatchWork and priced by the Roofline of a
+Rules: docs/engine.md, "What a step costs". Work is gathered per rank in a BatchWork and priced by the Roofline of a
 deployment.
 """
 
@@ -76,12 +76,15 @@ class BatchWork:
         self.new_tokens += tokens
         self.entries += count
         flops = self.flops
-        for layer, index_slot in zip(terms.classes, terms.index_slots, strict=True):
+        read = 0.0
+        for layer, index_slot in terms.with_index_slots:
+            attended = layer.attended(positions)
             per_position = layer.decode_flops if decode else layer.prefill_flops
-            flops[terms.attention_slot] += layer.count * per_position * tokens * layer.attended(positions)
+            flops[terms.attention_slot] += layer.count * per_position * tokens * attended
             if layer.index_flops:
                 flops[index_slot] += layer.count * layer.index_flops * (positions // layer.stride) * tokens
-        self.kv_bytes += terms.read_bytes(positions) * count
+            read += layer.read_bytes(positions, attended)
+        self.kv_bytes += int(read) * count
         if self._contexts is not None:
             self._contexts += [positions] * count
 

@@ -1,6 +1,6 @@
 """The routers: which rank of which replica takes an arrival.
 
-Rules: engine.md section 6. Among equals the rank with the lowest index is chosen.
+Rules: docs/engine.md, "Replicas and routers". Among equals the rank with the lowest index is chosen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The scheduler of one rank: continuous batching with chunked prefill, preemption and a prefix cache.
 
-Rules: engine.md section 4. Pure: a pass says who runs now and moves the counters to the end of the step; what a step
-costs and when it ends is for its caller.
+Rules: docs/engine.md, "Who runs". Pure: a pass says who runs now and moves the counters to the end of the
+step; what a step costs and when it ends is for its caller.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Scheduler:
     """One rank's queue, seats, token budget and blocks.
 
-    `waiting` and `running` may be read; `running` is in order of admission and keeps a finished request until the pass
-    after its last step. `queued_tokens` are prompt positions still to compute, over all requests.
+    `waiting` and `running` may be read; `running` is in order of admission and keeps a finished request until
+    the pass after its last step. `queued_tokens` are prompt positions still to compute, over all requests.
     """
 
     def __init__(

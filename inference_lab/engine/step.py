@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from inference_lab.engine.request import Request
+    from inference_lab.engine.roofline import StepCost
 
 
 class Chunk(NamedTuple):
@@ -21,19 +22,24 @@ class Step:
 
     `chunks` compute prompts; each request in `decodes` computes one position and puts out one token; `finished` put
     out their last token; `rejected` never ran and are over at `start_s`. `preempted` counts requests that lost their
-    blocks. A step with nothing to run is `is_idle` and takes no time.
+    blocks, `cost` is what the step costs. A step with nothing to run is `is_idle`, has no cost and takes no time.
     """
 
-    __slots__ = ("chunks", "decodes", "finished", "preempted", "rejected", "seconds", "start_s")
+    __slots__ = ("chunks", "cost", "decodes", "finished", "preempted", "rejected", "start_s")
 
     def __init__(self, start_s: float) -> None:
         self.start_s = start_s
-        self.seconds = 0.0
+        self.cost: StepCost | None = None
         self.chunks: list[Chunk] = []
         self.decodes: list[Request] = []
         self.finished: list[Request] = []
         self.rejected: list[Request] = []
         self.preempted = 0
+
+    @property
+    def seconds(self) -> float:
+        """How long the step takes."""
+        return 0.0 if self.cost is None else self.cost.step_seconds
 
     @property
     def end_s(self) -> float:

@@ -1,6 +1,6 @@
 """A model's weights: bytes in memory, bytes a step reads, and the projections that dp_attention repeats.
 
-Rules: engine.md sections 2, 2.1 and 3.1.
+Rules: docs/engine.md, "Formulas".
 """
 
 from __future__ import annotations
