@@ -1,0 +1,183 @@
+"""What one frame of a stream says: ids, roles, text of every channel, finish and usage."""
+
+from typing import Any, Final
+
+from inference_lab.oracle.arguments import CallJson
+from inference_lab.oracle.raw import RawText
+from inference_lab.oracle.verdict import Kind, Note, Report
+from inference_lab.oracle.words import Said, WordChecker
+
+_CALL_LIMIT: Final = 128
+"""Calls of one answer that are followed; more are no answer of ours."""
+
+_SHOWN_CHARACTERS: Final = 80
+
+
+class Answer:
+    """All that the frames of one answer have said so far, in constant memory."""
+
+    def __init__(self, report: Report, said: Said) -> None:
+        self._report, self._said = report, said
+        self._reasoning = WordChecker(report, said, "reasoning")
+        self._content = WordChecker(report, said, "text")
+        self._raw = RawText(report, said)
+        self._calls: dict[int, CallJson] = {}
+        self._call_ids: dict[int, str] = {}
+        self._identity: dict[str, object] = {}
+        self._named: tuple[object, ...] = ()
+        self._spoken = self._spoken_now = self._role_with_text = False
+        self.finish: str | None = None
+        self.done = self.error = False
+        self.completion_tokens: int | None = None
+
+    @property
+    def has_markup(self) -> bool:
+        """Whether tokens were spent on more than words."""
+        return self._raw.markup or bool(self._calls) or "reasoning" in self._said.words
+
+    @property
+    def has_open_call(self) -> bool:
+        """Whether a call's JSON or tags have not come to their end."""
+        return self._raw.is_open or any(not call.closed for call in self._calls.values())
+
+    def end(self, *, dead: bool) -> None:
+        """The stream ends; on a dead one the last word may be torn."""
+        self._reasoning.end(dead=dead)
+        self._content.end(dead=dead)
+        self._raw.end(dead=dead)
+        for call in self._calls.values():
+            call.end(dead=dead)
+
+    def frame(self, frame: dict[str, Any]) -> None:
+        """One JSON object of the stream."""
+        if frame.get("error") is not None or frame.get("object") == "error" or frame.get("type") == "error":
+            self.error = True
+            return
+        self._identify(frame)
+        choices = frame.get("choices")
+        choices = (
+            [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+        )
+        spoken, self._spoken_now = self._spoken, False
+        for choice in choices:
+            self._choice(choice, has_usage=isinstance(frame.get("usage"), dict), spoken=spoken)
+        usage = frame.get("usage")
+        if isinstance(usage, dict):
+            self._usage(usage, is_final=not choices or self.finish is not None)
+
+    def done_marker(self) -> None:
+        """`[DONE]`."""
+        if self.done:
+            self._report.note(Note.DONE_REPEATED)
+        self.done = True
+
+    def _identify(self, frame: dict[str, Any]) -> None:
+        named = frame.get("id"), frame.get("model"), frame.get("created")
+        if named == self._named:
+            return
+        self._named = named
+        for name, kind in (("id", Kind.ID_CHANGED), ("model", Kind.MODEL_CHANGED), ("created", None)):
+            value = frame.get(name)
+            if not isinstance(value, str | int) or value == "":
+                continue
+            known = self._identity.setdefault(name, value)
+            if known != value and kind:
+                change = f"{_shown(known)} becomes {_shown(value)}"
+                self._report.find(kind, f"the {name} changes: {change}")
+            elif known != value:
+                self._report.note(Note.CREATED_CHANGED)
+            self._identity[name] = value
+
+    def _choice(self, choice: dict[str, Any], *, has_usage: bool, spoken: bool) -> None:
+        if choice.get("error") is not None:
+            self.error = True
+            return
+        delta = choice.get("delta")
+        delta = delta if isinstance(delta, dict) else choice.get("message")
+        delta = delta if isinstance(delta, dict) else {}
+        finish = choice.get("finish_reason")
+        text = choice.get("text")
+        if isinstance(text, str) and text:
+            self._say(self._raw, "text", text)
+        reasoning = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(reasoning, str) and reasoning:
+            self._say(self._reasoning, "reasoning", reasoning)
+        content = delta.get("content")
+        if isinstance(content, str) and content:
+            self._say(self._content, "text", content)
+        calls = delta.get("tool_calls")
+        for place, call in enumerate(calls if isinstance(calls, list) else ()):
+            if isinstance(call, dict):
+                self._call(call, place)
+        if delta.get("role") and not self._spoken_now and spoken and not (finish or has_usage):
+            if self._role_with_text:
+                self._report.note(Note.ROLE_REPEATED)
+            else:
+                self._report.find(Kind.SECOND_ROLE, "a role comes on its own behind the first text")
+        elif delta.get("role") and self._spoken_now and spoken:
+            self._role_with_text = True
+            self._report.note(Note.ROLE_REPEATED)
+        if isinstance(finish, str) and finish:
+            self._finished(finish)
+
+    def _say(self, words: WordChecker | RawText, channel: str, text: str) -> None:
+        """Text of one channel."""
+        self._check_time(channel, text)
+        self._spoken = self._spoken_now = True
+        words.feed(text)
+
+    def _check_time(self, channel: str, text: str) -> None:
+        if self.done:
+            self._report.find(Kind.TEXT_AFTER_DONE, f"{_shown(text)} comes after [DONE]", channel)
+        elif self.finish is not None:
+            self._report.find(Kind.TEXT_AFTER_FINISH, f"{_shown(text)} comes after the finish", channel)
+
+    def _call(self, call: dict[str, Any], place: int) -> None:
+        """A call's announcement, or more of its arguments."""
+        index = call.get("index")
+        index = index if isinstance(index, int) else place
+        if index not in self._calls:
+            if len(self._calls) == _CALL_LIMIT:
+                self._report.find(Kind.OTHER_TEXT, f"more than {_CALL_LIMIT} calls", "call")
+                return
+            words = WordChecker(self._report, self._said, "call")
+            self._calls[index] = CallJson(self._report, words, 1)
+        name = call.get("id")
+        if isinstance(name, str) and name:
+            known = self._call_ids.setdefault(index, name)
+            if known != name:
+                self._report.find(Kind.SECOND_CALL, f"call {index} is announced a second time", "call")
+        self._spoken = self._spoken_now = True
+        function = call.get("function")
+        arguments = function.get("arguments") if isinstance(function, dict) else None
+        if isinstance(arguments, str) and arguments:
+            self._check_time("call", arguments)
+            rest = arguments[self._calls[index].feed(arguments) :]
+            if rest.strip():
+                self._report.find(Kind.OTHER_TEXT, f"{_shown(rest)} comes behind the call's JSON", "call")
+
+    def _finished(self, finish: str) -> None:
+        if self.finish is None:
+            self.finish = finish
+        elif self.finish == finish:
+            self._report.note(Note.FINISH_REPEATED)
+        else:
+            change = f"{_shown(self.finish)}, then {_shown(finish)}"
+            self._report.find(Kind.TWO_FINISHES, f"two finish reasons: {change}")
+
+    def _usage(self, usage: dict[str, Any], *, is_final: bool) -> None:
+        """Counts. Those that ride on text may be running totals and are only added up; all zeros are none."""
+        prompt, completion, total = map(usage.get, ("prompt_tokens", "completion_tokens", "total_tokens"))
+        if not isinstance(completion, int):
+            return
+        if isinstance(prompt, int) and isinstance(total, int) and prompt + completion != total:
+            sentence = f"usage does not add up: {prompt} + {completion} is not {total}"
+            self._report.find(Kind.USAGE_SUM, sentence)
+        if is_final and (prompt or completion or total):
+            if self.completion_tokens == completion:
+                self._report.note(Note.USAGE_REPEATED)
+            self.completion_tokens = completion
+
+
+def _shown(value: object) -> str:
+    return repr(value if isinstance(value, int) else str(value)[:_SHOWN_CHARACTERS])

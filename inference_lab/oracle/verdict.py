@@ -1,0 +1,132 @@
+"""What `verify` finds out: findings, notes and the verdict over them."""
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, Literal
+
+FINDING_LIMIT: Final = 100
+"""Findings kept; the rest are counted."""
+
+Outcome = Literal["whole", "honest prefix", "wrong"]
+EXIT_CODES: Final[dict[Outcome, int]] = {"whole": 0, "honest prefix": 1, "wrong": 2}
+
+
+class Kind(Enum):
+    """What a finding says is wrong."""
+
+    GAP = "gap"
+    REPEAT = "repeat"
+    RESTART = "restart"
+    REORDER = "reorder"
+    FOREIGN_WORD = "foreign_word"
+    TORN_WORD = "torn_word"
+    BLANK = "blank"
+    OTHER_TEXT = "other_text"
+    TOO_MANY_WORDS = "too_many_words"
+    ID_CHANGED = "id_changed"
+    MODEL_CHANGED = "model_changed"
+    SECOND_ROLE = "second_role"
+    SECOND_CALL = "second_call"
+    TWO_FINISHES = "two_finishes"
+    TEXT_AFTER_FINISH = "text_after_finish"
+    TEXT_AFTER_DONE = "text_after_done"
+    NOT_JSON = "not_json"
+    TOO_LONG = "too_long"
+    USAGE_SUM = "usage_sum"
+    USAGE_WORDS = "usage_words"
+    SILENT_TRUNCATION = "silent_truncation"
+
+
+COUNT_FINDINGS: Final = frozenset({Kind.GAP, Kind.REPEAT, Kind.RESTART, Kind.TORN_WORD, Kind.OTHER_TEXT})
+"""Findings after which the number of words is known to be off: to count them would say it again."""
+
+
+class Note(Enum):
+    """What is unusual but right."""
+
+    CREATED_CHANGED = "created_changed"
+    ROLE_REPEATED = "role_repeated"
+    FINISH_REPEATED = "finish_repeated"
+    USAGE_REPEATED = "usage_repeated"
+    DONE_REPEATED = "done_repeated"
+    NO_USAGE = "no_usage"
+    COMMENTS = "comments"
+    UNKNOWN_LINES = "unknown_lines"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One error: its kind, a sentence, its channel and word index, the byte where its frame begins.
+
+    `count` is how many in a row are meant.
+    """
+
+    kind: Kind
+    message: str
+    offset: int
+    channel: str | None = None
+    word: int | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judgement of one stream.
+
+    `outcome` is `whole` (a normal end, nothing missing), `honest prefix` (died, and so visibly; what came is
+    right) or `wrong`. `words` counts each channel's whole words; `finding_count` counts findings that were
+    not kept too.
+    """
+
+    outcome: Outcome
+    findings: tuple[Finding, ...]
+    finding_count: int
+    notes: dict[Note, int]
+    tag: str | None
+    words: dict[str, int]
+    finish: str | None
+    done: bool
+    error: bool
+    completion_tokens: int | None
+    byte_count: int
+
+    @property
+    def exit_code(self) -> int:
+        """0 whole, 1 honest prefix, 2 wrong."""
+        return EXIT_CODES[self.outcome]
+
+
+@dataclass(slots=True)
+class Report:
+    """Findings and notes as they come, in bounded memory. `offset` is where the current frame begins."""
+
+    offset: int = 0
+    finding_count: int = 0
+    findings: list[Finding] = field(default_factory=list)
+    notes: dict[Note, int] = field(default_factory=dict)
+    kinds: set[Kind] = field(default_factory=set)
+
+    def find(self, kind: Kind, message: str, channel: str | None = None, word: int | None = None) -> int:
+        """Add a finding; its place among those kept, -1 if it is only counted."""
+        self.kinds.add(kind)
+        self.finding_count += 1
+        if len(self.findings) == FINDING_LIMIT:
+            return -1
+        self.findings.append(Finding(kind, message, self.offset, channel, word))
+        return len(self.findings) - 1
+
+    def extend(self, place: int) -> None:
+        """Count one more in a row for the finding kept at `place`."""
+        if place >= 0:
+            found = self.findings[place]
+            self.findings[place] = replace(found, count=found.count + 1)
+
+    def relabel(self, place: int, kind: Kind, message: str) -> None:
+        """What came later shows a finding in another light."""
+        self.kinds.add(kind)
+        if place >= 0:
+            self.findings[place] = replace(self.findings[place], kind=kind, message=message)
+
+    def note(self, note: Note) -> None:
+        """Count a note."""
+        self.notes[note] = self.notes.get(note, 0) + 1

@@ -1,0 +1,142 @@
+"""`inference-lab verify`: judge what a gateway's client received, from standard input.
+
+Prints one line for the verdict and one per finding, or with `--json` one object:
+
+    {"verdict": "whole" | "honest prefix" | "wrong", "tag": "qu" | null, "words": {"text": 48, …},
+     "finish": "stop" | null, "done": true, "error": false, "completion_tokens": 48 | null, "bytes": 9000,
+     "finding_count": 1, "findings": [{"kind", "message", "channel", "word", "offset", "count"}, …],
+     "notes": {"comments": 3, …}}
+
+`kind` is one of `oracle.Kind`, a note one of `oracle.Note`. Exit status: 0 whole, 1 honest prefix, 2 wrong,
+64 wrong usage of the command (sysexits.h, EX_USAGE).
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO, Final, NoReturn
+
+from inference_lab.oracle import Finding, Verdict, verify
+
+_USAGE_ERROR: Final = 64
+_BLOCK_BYTES: Final = 65536
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(_USAGE_ERROR, f"{self.prog}: {message}\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; its exit status."""
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else _USAGE_ERROR
+    verdict = verify(
+        _blocks(sys.stdin.buffer),
+        tokens=options.tokens,
+        ended=options.ended,
+        start=options.start,
+        tag=options.tag,
+        hidden_tokens=options.hidden_tokens,
+    )
+    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if options.json else list(_as_lines(verdict))
+    # As bytes: what is quoted from the stream may be more than the terminal's encoding can say.
+    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+    sys.stdout.flush()
+    return verdict.exit_code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="inference-lab verify",
+        description="Judge a received stream: curl -N gateway… | inference-lab verify",
+    )
+    parser.add_argument("--tokens", type=_natural, metavar="N", help="words that the answer must have")
+    parser.add_argument(
+        "--ended",
+        choices=("unknown", "clean", "broken"),
+        default="unknown",
+        help="what the transport said: clean (curl 0), broken (18, 56, 28)",
+    )
+    parser.add_argument(
+        "--start", type=_natural, default=0, metavar="K", help="index of the first word (default 0)"
+    )
+    parser.add_argument("--tag", type=_tag, help="the answer's two letters, if others are to be refused")
+    parser.add_argument(
+        "--hidden-tokens",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="tokens that usage counts for markup which the stream does not show (default 0)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def _natural(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10):
+        raise argparse.ArgumentTypeError(f"{text!r} is no count")
+    return int(text)
+
+
+def _tag(text: str) -> str:
+    if not (len(text) == 2 and text.isascii() and text.isalpha() and text.islower()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no tag: two lower-case letters")
+    return text
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """What is there, as soon as it is there."""
+    read = getattr(stream, "read1", stream.read)
+    while block := read(_BLOCK_BYTES):
+        yield block
+
+
+def _as_lines(verdict: Verdict) -> Iterator[str]:
+    words = ", ".join(f"{count} {channel}" for channel, count in verdict.words.items()) or "none"
+    finish = verdict.finish or ("[DONE]" if verdict.done else "none")
+    yield f"{verdict.outcome}: words {words}; finish {finish}; findings {verdict.finding_count}"
+    for finding in verdict.findings:
+        yield _as_line(finding)
+    left = verdict.finding_count - len(verdict.findings)
+    if left:
+        yield f"and {left} more"
+
+
+def _as_line(finding: Finding) -> str:
+    place = [finding.channel] if finding.channel else []
+    place += [f"word {finding.word}"] if finding.word is not None else []
+    place += [f"byte {finding.offset}"]
+    times = f" ({finding.count} in a row)" if finding.count > 1 else ""
+    return f"{finding.kind.value}: {', '.join(place)}: {finding.message}{times}"
+
+
+def _as_json(verdict: Verdict) -> dict[str, object]:
+    return {
+        "verdict": verdict.outcome,
+        "tag": verdict.tag,
+        "words": verdict.words,
+        "finish": verdict.finish,
+        "done": verdict.done,
+        "error": verdict.error,
+        "completion_tokens": verdict.completion_tokens,
+        "bytes": verdict.byte_count,
+        "finding_count": verdict.finding_count,
+        "findings": [
+            {
+                "kind": finding.kind.value,
+                "message": finding.message,
+                "channel": finding.channel,
+                "word": finding.word,
+                "offset": finding.offset,
+                "count": finding.count,
+            }
+            for finding in verdict.findings
+        ],
+        "notes": {note.value: count for note, count in verdict.notes.items()},
+    }
