@@ -11,8 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _USAGE: Final = """\
-usage: inference-lab serve [options]    serve the models of a config (inference-lab serve --help)
-       inference-lab --version
+usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a command's options)
+
+  serve     serve the models of a config
+  verify    judge what a gateway's client received, from standard input
+  sim       run a trace of requests through a simulated deployment, offline
+  step      price one step of a simulated deployment
+  --version
 """
 
 
@@ -58,4 +63,27 @@ def _serve(arguments: list[str]) -> int:
     return 0
 
 
-_COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {"serve": _serve}
+def _verify(arguments: list[str]) -> int:
+    from inference_lab.verify_command import main as verify  # noqa: PLC0415 - each command loads only its own
+
+    return verify(arguments)
+
+
+def _sim(arguments: list[str]) -> int:
+    from inference_lab.sim_command import main as sim  # noqa: PLC0415
+
+    return sim(arguments)
+
+
+def _step(arguments: list[str]) -> int:
+    from inference_lab.step_command import main as step  # noqa: PLC0415
+
+    return step(arguments)
+
+
+_COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
+    "serve": _serve,
+    "verify": _verify,
+    "sim": _sim,
+    "step": _step,
+}

@@ -17,12 +17,12 @@ from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
 from inference_lab.faults.plan import FaultPlan, plan_from_table
+from inference_lab.formats import FORMATS
 from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
 
 if TYPE_CHECKING:
     from inference_lab.catalog import Catalog
 
-FORMATS: Final = ("lab",)
 # Tables that the deployment files of the Rust simulator may have, and ours may not: docs/engine.md.
 _OUT_OF_SCOPE: Final = {
     "speculative": "speculative decoding is not simulated",

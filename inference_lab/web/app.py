@@ -11,10 +11,14 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab.errors import ApiError, not_found
+from inference_lab.web.checks import whole_body
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
+from inference_lab.web.helpers import Helpers
 from inference_lab.wire.transport import abort
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from twisted.python.failure import Failure
 
     from inference_lab.web.answers import Answer, Answers
@@ -38,6 +42,7 @@ class Lab:
 
     def __init__(self, models: ServedModels, checks: Checks, answers: Answers) -> None:
         self._models = models
+        self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
 
@@ -52,6 +57,25 @@ class Lab:
     def completions(self, request: LabRequest) -> Answer:
         """Answer a completions request."""
         return self._answers.answer(request, COMPLETIONS, self._checks.accept(request, COMPLETIONS))
+
+    @app.route("/tokenize", methods=["POST"])
+    def tokenize(self, request: LabRequest) -> bytes:
+        """Tell a prompt's ids."""
+        return self._help(request, self._helpers.tokenize)
+
+    @app.route("/detokenize", methods=["POST"])
+    def detokenize(self, request: LabRequest) -> bytes:
+        """Tell what ids say."""
+        return self._help(request, self._helpers.detokenize)
+
+    @app.route("/v1/render", methods=["POST"])
+    def render(self, request: LabRequest) -> bytes:
+        """Render a conversation and the answer so far."""
+        return self._help(request, self._helpers.render)
+
+    def _help(self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]) -> bytes:
+        self._checks.refuse_fault(request)
+        return _json(request, answer(whole_body(request)))
 
     @app.route("/v1/models", methods=["GET"])
     def models(self, request: LabRequest) -> bytes:
@@ -73,6 +97,9 @@ class Lab:
 
     @app.route("/v1/chat/completions", methods=["OPTIONS"])
     @app.route("/v1/completions", methods=["OPTIONS"])
+    @app.route("/tokenize", methods=["OPTIONS"])
+    @app.route("/detokenize", methods=["OPTIONS"])
+    @app.route("/v1/render", methods=["OPTIONS"])
     def preflight_post(self, request: LabRequest) -> bytes:
         """Allow a browser's cross-origin POST."""
         return self._preflight(request, "POST, OPTIONS")

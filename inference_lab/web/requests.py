@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MAX_TOKENS_LIMIT: Final = 2**31 - 1
-_U32: Final = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
+Ids: TypeAlias = list[Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]]
+"""Token ids as clients send them: u32."""
 _PATH: Final = re.compile(r"(?s)(.*) - at `\$\.?(.*)`")
 
 _T = TypeVar("_T")
@@ -187,7 +188,7 @@ def prompt_of(request: CompletionsRequest) -> str | list[int]:
     if isinstance(prompt, str):
         return prompt
     try:
-        return msgspec.convert(prompt, list[_U32])  # type: ignore[valid-type] # a Final alias of a built type
+        return msgspec.convert(prompt, Ids)
     except msgspec.ValidationError as error:
         raise invalid_prompt(
             f"prompt: ids are integers from 0 to {2**32 - 1}: {error}".replace("$", "prompt")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +31,14 @@ def _prefix(way: str, tmp_path: Path) -> list[str]:
     return list(TWISTD if way == "twistd -n" else CONSOLE)
 
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Done = subprocess.CompletedProcess[str]
+Run = Callable[..., Done]
 
 
 def runner(way: str, tmp_path: Path) -> Run:
     """Run to the end; the working directory is the test's own."""
 
-    def run_once(*options: str) -> subprocess.CompletedProcess[str]:
+    def run_once(*options: str) -> Done:
         command = [*_prefix(way, tmp_path), *options]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
 
@@ -54,7 +57,7 @@ def run_n(tmp_path: Path) -> Run:
     return runner("twistd -n", tmp_path)
 
 
-def one_line(done: subprocess.CompletedProcess[str], *named: str) -> None:
+def one_line(done: Done, *named: str) -> None:
     lines = done.stderr.splitlines()
     assert done.returncode == 1, done
     assert len(lines) == 1, done.stderr
@@ -84,34 +87,43 @@ def test_a_busy_port_of_an_endpoint(run_n: Run, lab: str, busy: int) -> None:
     one_line(run_n("--config", lab, "--endpoint", f"tcp:{busy}:interface=127.0.0.1"), str(busy))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ("--port", "70000"),
-        ("--port", "-1"),
-        ("--port", "http"),
-        ("--port", ""),
-        ("--endpoint", "nonsense:1"),
-        ("--endpoint", "tcp:70000"),
-        ("--endpoint", ""),
-        ("--endpoint", "ssl:0:privateKey=/nowhere/key.pem"),
-        ("--linger-s", "soon"),
-        ("--linger-s", "-1"),
-        ("--reader-timeout-s", "nan"),
-        ("--flush-grace-ms", "x"),
-        ("--flush-grace-ms", "-5"),
-        ("--max-body-bytes", "1.5"),
-        ("--max-body-bytes", "-1"),
-        ("--speed", "0"),
-        ("--speed", "inf"),
-    ],
-    ids=" ".join,
+VALUES = (
+    ("--port", "70000"),
+    ("--port", "-1"),
+    ("--port", "http"),
+    ("--endpoint", "nonsense:1"),
+    ("--endpoint", "tcp:70000"),
+    ("--endpoint", ""),
+    ("--endpoint", "ssl:0:privateKey=/nowhere/key.pem"),
+    ("--linger-s", "-1"),
+    ("--reader-timeout-s", "nan"),
+    ("--flush-grace-ms", "x"),
+    ("--max-body-bytes", "1.5"),
+    ("--speed", "0"),
 )
-def test_a_bad_value_is_named_with_its_option(run_n: Run, lab: str, options: tuple[str, str]) -> None:
+
+
+@pytest.fixture(scope="module")
+def values_refused(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Done]:
+    """Every bad value tried, as many at a time as there are processors."""
+    folder = tmp_path_factory.mktemp("values")
+    (folder / "lab.toml").write_text(LAB)
+    run = runner("twistd -n", folder)
+
+    def refused(options: tuple[str, str]) -> Done:
+        port = () if options[0] in {"--port", "--endpoint"} else ("--port", "0")
+        return run("--config", "lab.toml", *port, *options)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(VALUES, pool.map(refused, VALUES), strict=True))
+
+
+@pytest.mark.parametrize("options", VALUES, ids=" ".join)
+def test_a_bad_value_is_named_with_its_option(
+    values_refused: dict[tuple[str, str], Done], options: tuple[str, str]
+) -> None:
     option, value = options
-    port = () if option in {"--port", "--endpoint"} else ("--port", "0")
-    named = (value,) if option == "--endpoint" else (option.lstrip("-"), value)
-    one_line(run_n("--config", lab, *port, *options), *named)
+    one_line(values_refused[options], *((value,) if option == "--endpoint" else (option.lstrip("-"), value)))
 
 
 @pytest.mark.parametrize("options", [("--port", "70000"), ("--endpoint", "nonsense:1")], ids=" ".join)
@@ -141,33 +153,45 @@ def test_a_folder_without_configs(run_n: Run, tmp_path: Path) -> None:
     one_line(run_n("--config", "empty", "--port", "0"), "empty")
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ('model = "llama', ()),
-        ("\udcff", ()),
-        (f"{LAB}colour = 3\n", ("colour",)),
-        (f"{LAB}[fault]\nmode = 'rest'\n", ("fault", "mode", "rest")),
-        (f"{LAB}[fault]\nafter_chunks = 3\n", ("fault", "mode")),
-        (f"{LAB}[fault]\nmode = 'reset'\nafter_chunks = -1\n", ("fault", "after_chunks")),
-        (f"{LAB}[fault]\nmode = 'reset'\nafter_chunks = '3'\n", ("fault", "after_chunks")),
-        (f"{LAB}[fault]\nmode = 'reset'\nafter_chunks = 4294967296\n", ("fault", "after_chunks")),
-        (f"{LAB}[fault]\nmode = 'reset'\nutf8 = true\n", ("fault", "utf8")),
-        (f"{LAB}[fault]\nmode = 'reset'\nutf8 = false\n", ("fault", "utf8")),
-        (f"{LAB}[fault]\nmode = 'reset'\nspeed = 1\n", ("fault", "speed")),
-        (f'model = "no-such-model"\n{INSTANT}', ("model", "no-such-model")),
-        (f'name = "lab"\n{INSTANT}', ("model",)),
-        (f'{MODEL}name = "lab"\n[latency]\nttft_ms = "x"\nitl_ms = 0\n', ("latency", "ttft_ms")),
-        (f'{MODEL}name = "lab"\n[latency]\nttft_ms = -1\nitl_ms = 0\n', ("latency", "ttft_ms")),
-        (f"{LAB}[answer]\ntokens = 1.5\n", ("answer", "tokens")),
-        (f"{MODEL}name = 3\n{INSTANT}", ("name",)),
-    ],
-)
-def test_a_bad_config_is_named_with_its_key(
-    run_n: Run, tmp_path: Path, text: str, named: tuple[str, ...]
-) -> None:
-    (tmp_path / "bad-one.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
-    one_line(run_n("--config", "bad-one.toml", "--port", "0"), "bad-one.toml", *named)
+CONFIGS = {
+    "torn": ('model = "llama', ()),
+    "not UTF-8": ("# \udcff", ()),
+    "an unknown mode": (f"{LAB}[fault]\nmode = 'rest'\n", ("fault", "mode", "rest")),
+    "no mode": (f"{LAB}[fault]\nafter_chunks = 3\n", ("fault", "mode")),
+    "a string for a number": (
+        f"{LAB}[fault]\nmode = 'reset'\nafter_chunks = '3'\n",
+        ("fault", "after_chunks"),
+    ),
+    "beyond u32": (f"{LAB}[fault]\nmode = 'reset'\nafter_chunks = 4294967296\n", ("fault", "after_chunks")),
+    "utf8 with another mode": (f"{LAB}[fault]\nmode = 'reset'\nutf8 = false\n", ("fault", "utf8")),
+    "an unknown fault key": (f"{LAB}[fault]\nmode = 'reset'\nspeed = 1\n", ("fault", "speed")),
+    "an unknown model": (f'model = "no-such-model"\n{INSTANT}', ("model", "no-such-model")),
+    "no model": (f'name = "lab"\n{INSTANT}', ("model",)),
+    "a negative latency": (
+        f'{MODEL}name = "lab"\n[latency]\nttft_ms = -1\nitl_ms = 0\n',
+        ("latency", "ttft_ms"),
+    ),
+    "half a word": (f"{LAB}[answer]\ntokens = 1.5\n", ("answer", "tokens")),
+}
+
+
+@pytest.fixture(scope="module")
+def configs_refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
+    """Every bad config tried, as many at a time as there are processors."""
+    folder = tmp_path_factory.mktemp("bad")
+    run = runner("twistd -n", folder)
+
+    def refused(name: str) -> Done:
+        (folder / f"{name}.toml").write_bytes(CONFIGS[name][0].encode("utf-8", "surrogateescape"))
+        return run("--config", f"{name}.toml", "--port", "0")
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(CONFIGS, pool.map(refused, CONFIGS), strict=True))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_bad_config_is_named_with_its_key(configs_refused: dict[str, Done], name: str) -> None:
+    one_line(configs_refused[name], f"{name}.toml", *CONFIGS[name][1])
 
 
 @pytest.mark.parametrize("config", ["bad.toml", "."])
