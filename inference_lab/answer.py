@@ -77,7 +77,7 @@ def fault_pieces(
     return iter(Pieces(tuple(writer.segments)))
 
 
-def healthy(  # noqa: PLR0913  # the limits of a request and a model, each by its name
+def healthy(  # the limits of a request and a model, each by its name
     style: Format,
     position: Position,
     *,
@@ -92,7 +92,7 @@ def healthy(  # noqa: PLR0913  # the limits of a request and a model, each by it
     It ends at the first of `max_tokens` (ids of this leg, markup included), `answer_words` (`[answer]
     tokens`, content only, counted from word 0 on every leg) and `context_left` (ids); with the first two
     absent at 256 content words. Markup is never split. Finish is `stop` where `answer_words` is reached, else
-    `length` (wire.md, section 1, Lengths). No limit costs time or memory.
+    `length` (docs/wire.md, Lengths). No limit costs time or memory.
     """
     if position.trapped:
         return Plan(Pieces(()), "stop", 1)

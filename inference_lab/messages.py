@@ -19,11 +19,11 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         if self.type is None and self.text is None:
-            raise ValueError("a content part needs a `type`")
+            raise ValueError(".type: missing")
         if not isinstance(self.type, str | None):
-            raise ValueError("a content part's `type` must be a string")
+            raise ValueError(".type: must be a string")
         if self.type in {None, "text"} and not isinstance(self.text, str):
-            raise ValueError("a text part's `text` must be a string")
+            raise ValueError(".text: a text part's text must be a string")
 
 
 class Message(msgspec.Struct, frozen=True):

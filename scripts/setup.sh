@@ -13,8 +13,13 @@ ensure_venv() {
     command -v "$py" >/dev/null 2>&1 || fail "no $py found: install Python 3.10 or newer"
     "$py" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
         fail "$py is $("$py" -V 2>&1): Python 3.10 or newer is needed (PYTHON=... names another)"
-    # The path is part of the stamp: a moved checkout would go on importing the code of the old place.
-    stamp=$("$py" -c 'import hashlib, sys; print(hashlib.sha256(open("pyproject.toml", "rb").read()).hexdigest(), sys.argv[1])' "$ROOT") ||
+    # The path is part of the stamp: a moved checkout would go on importing the code of the old place. So is the Python,
+    # so that PYTHON=... is heeded when there is an environment already.
+    stamp=$("$py" - "$ROOT" <<'END'
+import hashlib, sys
+print(hashlib.sha256(open("pyproject.toml", "rb").read()).hexdigest(), sys.argv[1], sys.base_prefix, *sys.version_info[:2])
+END
+    ) ||
         fail "cannot read pyproject.toml"
     [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && return 0
     echo "${0##*/}: setting up $1 (once; a minute or so)" >&2

@@ -47,7 +47,7 @@ def run(
         ),
     ],
 )
-def test_one_line_for_the_verdict_and_one_for_each_finding(  # noqa: PLR0917
+def test_one_line_for_the_verdict_and_one_for_each_finding(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
     data: bytes,

@@ -20,7 +20,7 @@ _BOM: Final = codecs.BOM_UTF8
 _BLANKS: Final = b" \t\r\n"
 
 
-def verify(  # noqa: PLR0913  # what a caller may know about a stream, each by its name
+def verify(  # what a caller may know about a stream, each by its name
     stream: bytes | Iterable[bytes],
     *,
     tokens: int | None = None,

@@ -1,0 +1,113 @@
+"""Record the transcripts in README.md and docs/faults.md: a real server, the real curl.
+
+    .venv-dev/bin/python docs/transcripts.py
+
+A transcript stands between two markers, the first of which says what to run:
+
+    <!-- transcript chat cut_between_frames;after_chunks=2 -->
+    <!-- /transcript -->
+
+The first word is `chat` or `leg`, the rest the fault header. The server runs a config of its own, with no latency,
+so that nothing here changes when configs/ does. tests/wire/test_documentation.py compares the files with a new
+recording.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+FILES = (ROOT / "README.md", ROOT / "docs" / "faults.md")
+
+_CHAT_BODY = (
+    '{"model":"DeepSeek-V4-Flash","stream":true,"stream_options":{"include_usage":true},'
+    '"messages":[{"role":"user","content":"hello"}],"max_tokens":16}'
+)
+_LEG_BODY = (
+    '{"model":"DeepSeek-V4-Flash","prompt":[1,2,3,4],"stream":true,"priority":0,'
+    '"stream_options":{"include_usage":true},"max_tokens":64}'
+)
+BODIES = {
+    "chat": ("/v1/chat/completions", "BODY", _CHAT_BODY),
+    "leg": ("/v1/completions", "LEG", _LEG_BODY),
+}
+"""What to post where, and the shell variable that holds it in the text."""
+
+_CONFIG = 'model = "llama-3.1-8b-instruct"\nname = "DeepSeek-V4-Flash"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
+_START_S = 20
+_STALL_S = "2"
+_BLOCK = re.compile(
+    r"(?P<open><!-- transcript (?P<kind>chat|leg) (?P<fault>\S+) -->\n).*?(?P<close><!-- /transcript -->)",
+    re.DOTALL,
+)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[str]:
+    """The URL of a server that runs while the block does."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "model.toml"
+        config.write_text(_CONFIG, encoding="utf-8")
+        command = [Path(sys.executable).parent / "inference-lab", "serve", "--config", config, "--port", "0"]
+        with subprocess.Popen([*command, "--enable-directives"], stdout=subprocess.PIPE, text=True) as child:
+            too_late = threading.Timer(_START_S, child.kill)
+            too_late.start()
+            try:
+                seen = (re.search(r"ready: (\S+)", line) for line in child.stdout or ())
+                ready = next(filter(None, seen), None)
+                too_late.cancel()
+                if ready is None:
+                    raise RuntimeError(f"the server was not ready within {_START_S} s")
+                yield ready[1]
+            finally:
+                too_late.cancel()
+                child.terminate()
+
+
+def record(url: str, kind: str, fault: str) -> str:
+    """One transcript: the command as a reader types it, what curl writes, how it exits."""
+    path, variable, body = BODIES[kind]
+    limit = ["--max-time", _STALL_S] if fault.startswith("stall") else []
+    header = f"x-inference-lab-fault: {fault}"
+    # Neither the reader's .curlrc nor a proxy may take part.
+    command = ["curl", "-q", "--noproxy", "*", "-sN", *limit, url + path, "-H", header, "-d", body]
+    done = subprocess.run(command, stdout=subprocess.PIPE, timeout=60, check=False)
+    typed = " ".join(["curl -sN", *limit, f'"$URL{path}"', f"-H '{header}'", f'-d "${variable}"'])
+    output = done.stdout.decode("utf-8", "backslashreplace")
+    if output.endswith("\n"):
+        end = f"exit {done.returncode}"
+    else:
+        end = f"\nexit {done.returncode}, no line feed in front of it"
+    return f"```console\n$ {typed}\n{output}{end}\n```\n"
+
+
+def recorded(url: str, text: str) -> str:
+    """A file's text with every transcript recorded anew."""
+
+    def block(found: re.Match[str]) -> str:
+        return found["open"] + record(url, found["kind"], found["fault"]) + found["close"]
+
+    return _BLOCK.sub(block, text)
+
+
+def main() -> None:
+    """Rewrite the files."""
+    with server() as url:
+        for file in FILES:
+            file.write_text(recorded(url, file.read_text(encoding="utf-8")), encoding="utf-8")
+            sys.stdout.write(f"{os.path.relpath(file)}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The `inference-lab` command."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Final
+
+from inference_lab import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_USAGE: Final = """\
+usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a command's options)
+
+  serve     serve the models of a config
+  verify    judge what a gateway's client received, from standard input
+  sim       run a trace of requests through a simulated deployment, offline
+  step      price one step of a simulated deployment
+  --version
+"""
+
+
+def main() -> None:
+    """Run a subcommand; exits with its status."""
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--version"]:
+        sys.stdout.write(f"inference-lab {__version__}\n")
+    elif not arguments or arguments[0] in {"--help", "-h", "help"}:
+        sys.stdout.write(_USAGE)
+    elif arguments[0] in _COMMANDS:
+        sys.exit(_COMMANDS[arguments[0]](arguments[1:]))
+    else:
+        _fail(f"no command {arguments[0]!r}; there are: {', '.join(_COMMANDS)}")
+
+
+def _fail(message: str) -> None:
+    sys.stderr.write(f"inference-lab: {message}\n")
+    sys.exit(1)
+
+
+def _serve(arguments: list[str]) -> int:
+    """Serve until SIGINT or SIGTERM, logging to stdout, as `twistd -n inference-lab` does."""
+    from twisted.python import usage  # noqa: PLC0415 - only this command needs Twisted
+
+    from inference_lab.tap import Options, makeService  # noqa: PLC0415
+
+    options = Options()
+    try:
+        options.parseOptions(arguments)
+    except usage.UsageError as error:
+        _fail(f"{error} (inference-lab serve --help lists the options)")
+    service = makeService(options)
+
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
+    from twisted.logger import globalLogBeginner, textFileLogObserver  # noqa: PLC0415
+
+    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+    service.privilegedStartService()
+    service.startService()
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
+    return 0
+
+
+def _verify(arguments: list[str]) -> int:
+    from inference_lab.verify_command import main as verify  # noqa: PLC0415 - each command loads only its own
+
+    return verify(arguments)
+
+
+def _sim(arguments: list[str]) -> int:
+    from inference_lab.sim_command import main as sim  # noqa: PLC0415
+
+    return sim(arguments)
+
+
+def _step(arguments: list[str]) -> int:
+    from inference_lab.step_command import main as step  # noqa: PLC0415
+
+    return step(arguments)
+
+
+_COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
+    "serve": _serve,
+    "verify": _verify,
+    "sim": _sim,
+    "step": _step,
+}

@@ -1,0 +1,208 @@
+"""A deployment file's schema: every table type-checked, and the deployment it describes on an entry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from inference_lab.engine.deployment_spec import (
+    Deployment,
+    RoundRobin,
+    RouterSpec,
+    SchedulerSpec,
+    TimeCorrection,
+)
+from inference_lab.engine.hardware_spec import HardwareSpec
+from inference_lab.engine.model_spec import ModelSpec
+from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.faults.plan import FaultPlan, plan_from_table
+from inference_lab.formats import FORMATS
+from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
+
+if TYPE_CHECKING:
+    from inference_lab.catalog import Catalog
+
+# Tables that the deployment files of the Rust simulator may have, and ours may not: docs/engine.md.
+_OUT_OF_SCOPE: Final = {
+    "speculative": "speculative decoding is not simulated",
+    "decode_router": "separate prefill and decode pools are not simulated",
+    "memory": "storage below GPU memory is not simulated",
+}
+# Stands in for what each hardware entry may bring itself when the shared [scheduler] is checked alone.
+_ANY_SCHEDULER: Final[Table] = {
+    "max_num_batched_tokens": 1,
+    "max_num_seqs": 1,
+    "block_size": 1,
+    "policy": "fcfs",
+    "enable_chunked_prefill": True,
+}
+
+
+class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[answer]`: content words of a whole answer (None: the request decides), reasoning words before it."""
+
+    tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    reasoning: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+
+
+class Latency(Struct, frozen=True, forbid_unknown_fields=True):
+    """`[latency]`: constant times instead of physics: milliseconds to the first token and between tokens."""
+
+    ttft_ms: NotNegative = 20.0
+    itl_ms: NotNegative = 5.0
+
+
+class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
+    """The top level of a deployment file. Tables that need more than types to be judged stay as they are."""
+
+    model: str | ModelSpec
+    name: Annotated[str, Meta(min_length=1)] | None = None
+    aliases: tuple[Annotated[str, Meta(min_length=1)], ...] = ()
+    scheduler: dict[str, Any] | None = None
+    hardware: dict[str, dict[str, Any]] = {}
+    router: RouterSpec = RoundRobin()
+    fault: dict[str, Any] | None = None
+    answer: AnswerSettings = AnswerSettings()
+    latency: Latency | None = None
+    format: str = "lab"
+    speculative: dict[str, Any] | None = None
+    decode_router: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        # Names stand in log lines, error answers and URLs.
+        for key, names in (("name", (self.name or "-",)), ("aliases", self.aliases)):
+            for name in names:
+                if not name.isprintable():
+                    raise ValueError(f"{key} is {name!r}, expected printable characters")
+
+
+class InlineHardware(HardwareSpec, frozen=True, forbid_unknown_fields=True):
+    """An inline `spec`, which may hold one table that we leave out."""
+
+    memory: dict[str, Any] | None = None
+
+
+class HardwareEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[hardware.<name>]`."""
+
+    tp: Count = 1
+    spec: str | InlineHardware | None = None
+    ep: Count = 1
+    dp_attention: bool = False
+    replicas: U32 = 1
+    scheduler: dict[str, Any] = {}
+    router: RouterSpec | None = None
+    time_correction: TimeCorrection | None = None
+    speculative: dict[str, Any] | None = None
+    decode_router: dict[str, Any] | None = None
+    memory: dict[str, Any] | None = None
+
+
+class DeploymentFile(Struct, frozen=True):
+    """A file whose every table has been type-checked, before a hardware entry is chosen.
+
+    `source` is how messages call it; `entries` are the hardware entries in the file's order, each with its
+    scheduler.
+    """
+
+    source: str
+    tables: TopLevel
+    fault: FaultPlan | None
+    entries: dict[str, tuple[HardwareEntry, SchedulerSpec]]
+
+    @property
+    def needs_hardware(self) -> bool:
+        """Whether it can be served only on one of its hardware entries: constant latency needs none."""
+        return self.tables.latency is None
+
+    def deployment(self, entry: str, catalog: Catalog) -> Deployment:
+        """The whole deployment on the hardware entry `entry`, which must be one of `entries`.
+
+        Raises:
+            ConfigError: a table that is out of scope, a name the catalog does not hold, an impossible
+            combination.
+        """
+        chosen, scheduler = self.entries[entry]
+        where = join_key("hardware", entry)
+        _refuse_out_of_scope(self.source, where, chosen)
+        hardware = self._hardware(chosen.spec, entry, where, catalog)
+        model = self.model(catalog)
+        try:
+            return Deployment(
+                model=model,
+                hardware=hardware,
+                scheduler=scheduler,
+                tp=chosen.tp,
+                ep=chosen.ep,
+                dp_attention=chosen.dp_attention,
+                replicas=chosen.replicas,
+                router=chosen.router or self.tables.router,
+                time_correction=chosen.time_correction,
+            )
+        except ValueError as error:
+            raise ConfigError(f"{self.source}: {where}.{error}") from None
+
+    def _hardware(
+        self, spec: str | InlineHardware | None, entry: str, where: str, catalog: Catalog
+    ) -> HardwareSpec:
+        if spec is None:
+            return catalog.hardware(entry, file=self.source, where=f"{where} without a spec")
+        if isinstance(spec, str):
+            return catalog.hardware(spec, file=self.source, where=f"{where}.spec")
+        if spec.memory is not None:
+            raise ConfigError(
+                f"{self.source}: {where}.spec.memory: {_OUT_OF_SCOPE['memory']}; remove the table"
+            )
+        return spec
+
+    def model(self, catalog: Catalog) -> ModelSpec:
+        """The facts of its model.
+
+        Raises:
+            ConfigError: a name that the catalog does not hold.
+        """
+        model = self.tables.model
+        return catalog.model(model, file=self.source, where="model") if isinstance(model, str) else model
+
+
+def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
+    """Type-check every table of a deployment file, of all its hardware entries.
+
+    Raises:
+        ConfigError: the first thing that is wrong.
+    """
+    tables = convert(document, TopLevel, file=source, where="")
+    _refuse_out_of_scope(source, "", tables)
+    if tables.format not in FORMATS:
+        raise ConfigError(
+            f"{source}: format is {show_value(tables.format)}, expected one of {', '.join(FORMATS)}"
+        )
+    try:
+        fault = None if tables.fault is None else plan_from_table(tables.fault)
+    except ValueError as error:
+        raise ConfigError(f"{source}: fault: {error}") from None
+    if tables.latency is None:
+        for key, given in (("scheduler", tables.scheduler), ("hardware", tables.hardware)):
+            if not given:
+                raise ConfigError(f"{source}: {key} is missing; only a file with [latency] does without it")
+    shared = tables.scheduler or {}
+    convert({**_ANY_SCHEDULER, **shared}, SchedulerSpec, file=source, where="scheduler")
+    entries = {}
+    for name, table in tables.hardware.items():
+        where = join_key("hardware", name)
+        entry = convert(table, HardwareEntry, file=source, where=where)
+        convert({**_ANY_SCHEDULER, **entry.scheduler}, SchedulerSpec, file=source, where=f"{where}.scheduler")
+        if tables.latency is not None and not (shared or entry.scheduler):
+            continue  # constant latency needs no scheduler, so none is missing
+        # Both tables are right in themselves by now: only a key that neither has can still be at fault.
+        merged = convert({**shared, **entry.scheduler}, SchedulerSpec, file=source, where="scheduler")
+        entries[name] = entry, merged
+    return DeploymentFile(source, tables, fault, entries)
+
+
+def _refuse_out_of_scope(source: str, where: str, tables: TopLevel | HardwareEntry) -> None:
+    for key, reason in _OUT_OF_SCOPE.items():
+        if getattr(tables, key) is not None:
+            raise ConfigError(f"{source}: {join_key(where, key)}: {reason}; remove the table")

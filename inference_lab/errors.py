@@ -1,0 +1,62 @@
+"""The error answer: one value for everything a request can be refused for, and its JSON body."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class ApiError(Exception):
+    """A refusal that the client sees as an HTTP status and an OpenAI-style error object.
+
+    `status` is the HTTP status, `code` one of the codes in docs/wire.md, `param` the request field at
+    fault; `headers` are extra response headers (lower-case names).
+    """
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        param: str | None = None,
+        headers: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        super().__init__(message)
+        self.status: Final = status
+        self.code: Final = code
+        self.message: Final = message
+        self.param: Final = param
+        self.headers: Final = headers
+
+    def body(self) -> bytes:
+        """The JSON body, keys in the order OpenAI sends them."""
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"  # OpenAI's split of `type`
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": error})
+
+
+def bad_directive(message: str) -> ApiError:
+    """400 for a fault directive that cannot be honoured as asked."""
+    return ApiError(400, "invalid_fault_directive", message, param="x-inference-lab-fault")
+
+
+def invalid_request(message: str, param: str | None = None) -> ApiError:
+    """400 for a request that is not of the documented shape."""
+    return ApiError(400, "invalid_request", message, param=param)
+
+
+def invalid_prompt(message: str) -> ApiError:
+    """400 for a completions prompt that is missing, empty, of a wrong type, or a batch."""
+    return ApiError(400, "invalid_prompt", message, param="prompt")
+
+
+def body_too_large(limit_bytes: int) -> ApiError:
+    """413 for a body over the limit."""
+    return ApiError(413, "body_too_large", f"the request body is larger than {limit_bytes} bytes")
+
+
+def not_found(path: str) -> ApiError:
+    """404 for a path that is no route."""
+    return ApiError(404, "not_found", f"no such path: {path}")

@@ -1,0 +1,48 @@
+"""Precedence: what a request is answered with when several things ask for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from inference_lab.echo import Echo
+from inference_lab.faults.directive import Fault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_lab.faults.plan import FaultPlan
+
+
+class Trigger(msgspec.Struct, frozen=True):
+    """What answers a request: a fault, an echo, or (neither) the engine. `source` says who asked for it."""
+
+    source: str
+    fault: Fault | None = None
+    echo: Echo | None = None
+
+
+def choose(
+    progress: int,
+    header: FaultPlan | None,
+    find_in_prompt: Callable[[], FaultPlan | None],
+    configured: FaultPlan | None,
+    find_echo: Callable[[], Echo | None],
+) -> Trigger:
+    """The first that is there: the header's plan, the prompt's, the model's own, an echo-directive, the engine.
+
+    A plan decides even where it says that this leg, `progress` words into the answer, is healthy. What stands below
+    the first that is there is not looked for.
+    """
+    if header is not None:
+        return Trigger("header", fault=header.fault_for(progress))
+    in_prompt = find_in_prompt()
+    if in_prompt is not None:
+        return Trigger("prompt", fault=in_prompt.fault_for(progress))
+    if configured is not None:
+        return Trigger("[fault]", fault=configured.fault_for(progress))
+    echo = find_echo()
+    if echo is not None:
+        return Trigger("echo", echo=echo)
+    return Trigger("engine")

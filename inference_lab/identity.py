@@ -1,0 +1,27 @@
+"""Response ids: on the fault path a digest of the request, so that the same request gives the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+FIXED_CREATED: Final = 1_700_000_000
+"""`created` of every response that holds no clock (Unix seconds)."""
+
+CHAT_PREFIX: Final = "chatcmpl-"
+COMPLETIONS_PREFIX: Final = "cmpl-"
+
+
+def call_id(chat_id: str, index: int) -> str:
+    """The id of tool call `index` of a chat response: the response's own digits, further calls numbered."""
+    digits = chat_id.removeprefix(CHAT_PREFIX)
+    return f"call_{digits}_{index}" if index else f"call_{digits}"
+
+
+def response_digits(endpoint: str, body: bytes, fault: str, request_id: bytes) -> str:
+    """24 hex digits: BLAKE2b over endpoint, raw body, the fault's canonical text and x-request-id."""
+    digest = hashlib.blake2b(digest_size=12)
+    for part in (endpoint.encode(), body, fault.encode(), request_id):
+        digest.update(len(part).to_bytes(8, "big"))  # a length in front keeps neighbours apart
+        digest.update(part)
+    return digest.hexdigest()

@@ -1,0 +1,142 @@
+"""What the offline commands share: their options, a deployment with settings changed, JSON input, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+import tomli
+from msgspec import Struct
+
+from inference_lab.catalog import Catalog
+from inference_lab.deployment_file import parse_deployment_file
+from inference_lab.engine.deployment_spec import Deployment
+from inference_lab.toml_reading import ConfigError, Table, read_toml, show_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line and status 1, as everywhere in this program."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and exit."""
+        self.exit(1, f"{self.prog}: {message} ({self.prog} --help lists the options)\n")
+
+
+class Offline(Struct, frozen=True):
+    """A deployment to compute with, and what to call it: the file's stem, its model, its hardware entry."""
+
+    deployment: Deployment
+    config: str
+    model: str
+    hardware: str
+
+
+def offline_parser(prog: str, description: str) -> OneLineParser:
+    """A parser with the options that say which deployment is meant."""
+    parser = OneLineParser(prog=prog, description=description, allow_abbrev=False)
+    parser.add_argument("--config", required=True, metavar="FILE", help="a deployment file, see configs/")
+    parser.add_argument("--hardware", metavar="NAME", help="one of its hardware entries (default: the first)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="settings",
+        help="change the hardware entry, as in tp=8, scheduler.max_num_seqs=4 or router.policy=least_loaded;"
+        " may be repeated",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
+    return parser
+
+
+def run(prog: str, command: Callable[[], None]) -> int:
+    """Run `command` and return the exit status; what the user got wrong becomes one line on stderr."""
+    try:
+        command()
+        sys.stdout.flush()
+    except ConfigError as error:
+        sys.stderr.write(f"{prog}: {error}\n")
+        return 1
+    except BrokenPipeError:  # the reader has seen enough; nothing may be flushed at exit any more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
+
+
+def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> Offline:
+    """The deployment in the file `config` on the entry `hardware` (None: the first), changed by `settings`.
+
+    Raises:
+        ConfigError: anything that is wrong with the file, the entry or a setting.
+    """
+    path = Path(config)
+    document = read_toml(path, config)
+    entries = parse_deployment_file(document, config).entries
+    if not entries:
+        raise ConfigError(f"{config}: hardware is missing, without which there is nothing to compute")
+    entry = next(iter(entries)) if hardware is None else hardware
+    if entry not in entries:
+        known = ", ".join(entries)
+        raise ConfigError(f"{config}: no [hardware] entry named {show_value(entry)}, expected one of {known}")
+    source = config
+    if settings:
+        source = f"{config} with --set"
+        _apply(settings, document["hardware"][entry], document)
+    deployment = parse_deployment_file(document, source).deployment(entry, Catalog())
+    model = document["model"]
+    return Offline(deployment, path.stem, model if isinstance(model, str) else deployment.model.name, entry)
+
+
+def _apply(settings: Sequence[str], entry: Table, document: Table) -> None:
+    changes = [_parse_setting(setting) for setting in settings]
+    # The policy decides which other keys a router has, so it replaces the whole table and goes first.
+    for path, value in changes:
+        if path == ["router", "policy"]:
+            entry["router"] = {"policy": value}
+    for path, value in changes:
+        if path[0] == "router" and "router" not in entry:
+            entry["router"] = dict(document.get("router", {}))
+        table: Any = entry
+        for key in path[:-1]:
+            table = table.setdefault(key, {})
+            if not isinstance(table, dict):
+                raise ConfigError(f"--set {'.'.join(path)}: {key} is {show_value(table)}, not a table")
+        table[path[-1]] = value
+
+
+def _parse_setting(setting: str) -> tuple[list[str], object]:
+    key, equals, text = setting.partition("=")
+    path = key.strip().split(".")
+    if not equals or not all(path):
+        raise ConfigError(f"--set {setting}: expected KEY=VALUE, as in scheduler.max_num_seqs=4")
+    try:
+        value: object = tomli.loads(f"value = {text}")["value"]
+    except (ValueError, RecursionError):
+        value = text  # a bare word, as in router.policy=least_loaded
+    return path, value
+
+
+def read_json(path: str) -> tuple[object, str]:
+    """The JSON in the file `path`, `-` for standard input, and what to call it in messages.
+
+    Raises:
+        ConfigError: unreadable, or not JSON.
+    """
+    shown = "standard input" if path == "-" else path
+    try:
+        content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        return msgspec.json.decode(content), shown
+    except RecursionError:
+        raise ConfigError(f"{shown}: nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"{shown}: not valid JSON: {error}") from None

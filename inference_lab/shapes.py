@@ -1,0 +1,192 @@
+"""The frames of the two endpoints as bytes: one SSE event each, compact JSON, keys in the contract's order.
+
+Everything that is the same in each frame of a response is prepared once, so a content frame costs one
+concatenation.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from inference_lab.identity import call_id
+from inference_lab.tokens import encode
+
+if TYPE_CHECKING:
+    from inference_lab.pieces import Piece
+
+DONE: Final = b"data: [DONE]\n\n"
+
+_quote = msgspec.json.encode
+"""A string as JSON with its quotes: UTF-8, only what JSON must escape is escaped."""
+
+
+class Completion(msgspec.Struct, frozen=True):
+    """What every frame of one response repeats: `id`, `created` (Unix seconds), `model`."""
+
+    id: str
+    created: int
+    model: str
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """Token counts of one response; `cached_tokens` of the prompt came from the prefix cache."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+    def json(self) -> bytes:
+        """The `usage` object. `prompt_tokens_details` is there only when something was cached."""
+        total = self.prompt_tokens + self.completion_tokens
+        details = (
+            b',"prompt_tokens_details":{"cached_tokens":%d}' % self.cached_tokens
+            if self.cached_tokens
+            else b""
+        )
+        return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%b}' % (
+            self.prompt_tokens,
+            self.completion_tokens,
+            total,
+            details,
+        )
+
+
+class Shape(Protocol):
+    """An endpoint's way of writing a stream."""
+
+    @property
+    def opening(self) -> bytes | None:
+        """The frame before the first content frame, if the endpoint has one."""
+
+    def content(self, piece: Piece) -> bytes:
+        """One content frame."""
+
+    def finish(self, reason: str) -> bytes:
+        """The frame that carries the finish reason and no text."""
+
+    def usage(self, counts: Counts) -> bytes:
+        """The frame with no choices and the token counts."""
+
+
+def error_frame(body: bytes) -> bytes:
+    """An error object in the stream, the same on both endpoints."""
+    return b"data: " + body + b"\n\n"
+
+
+def _head(completion: Completion, kind: bytes) -> bytes:
+    return b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
+        _quote(completion.id),
+        kind,
+        completion.created,
+        _quote(completion.model),
+    )
+
+
+class ChatShape:
+    """Frames of `POST /v1/chat/completions`: `chat.completion.chunk`, a role frame first."""
+
+    def __init__(self, completion: Completion, call_name: str = "") -> None:
+        self._head = _head(completion, b"chat.completion.chunk")
+        self._delta = self._head + b'{"index":0,"delta":'
+        self._end = b',"finish_reason":null}]}\n\n'
+        self._text = self._delta + b'{"content":'
+        self._reasoning = self._delta + b'{"reasoning_content":'
+        self._completion_id = completion.id
+        self._call_name = call_name
+        self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
+
+    def content(self, piece: Piece) -> bytes:
+        """One content frame; the channel chooses the delta's key. A call's piece without a delta announces it."""
+        if piece.channel == "text":
+            return self.text(piece.delta)
+        if piece.channel == "reasoning":
+            return self._reasoning + _quote(piece.delta) + b"}" + self._end
+        if not piece.delta:
+            return self.announcement(0, self._call_name)
+        return self.arguments(0, piece.delta)
+
+    def text(self, text: str) -> bytes:
+        """A frame of answer text."""
+        return self._text + _quote(text) + b"}" + self._end
+
+    def announcement(self, index: int, name: str) -> bytes:
+        """The frame that announces tool call `index`."""
+        return (
+            self._delta
+            + b'{"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]}'
+            % (index, _quote(call_id(self._completion_id, index)), _quote(name))
+            + self._end
+        )
+
+    def arguments(self, index: int, fragment: str) -> bytes:
+        """A frame with a fragment of the arguments of tool call `index`."""
+        return (
+            self._delta
+            + b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (index, _quote(fragment))
+            + self._end
+        )
+
+    def finish(self, reason: str) -> bytes:
+        """`delta` is empty and `finish_reason` set."""
+        return self._head + b'{"index":0,"delta":{},"finish_reason":%b}]}\n\n' % _quote(reason)
+
+    def usage(self, counts: Counts) -> bytes:
+        """`choices` is empty."""
+        return self._head + b'],"usage":%b}\n\n' % counts.json()
+
+
+class CompletionsShape:
+    """Frames of `POST /v1/completions`: `text_completion`, no role frame, raw text with its markup."""
+
+    opening: bytes | None = None
+
+    def __init__(self, completion: Completion) -> None:
+        self._head = _head(completion, b"text_completion")
+        self._text = self._head + b'{"index":0,"text":'
+        self._end = b',"logprobs":null,"finish_reason":null}]}\n\n'
+
+    def content(self, piece: Piece) -> bytes:
+        """One content frame with the piece's raw text, whatever its channel."""
+        return self._text + _quote(piece.raw) + self._end
+
+    def finish(self, reason: str) -> bytes:
+        """`text` is empty and `finish_reason` set."""
+        return self._text + b'"","logprobs":null,"finish_reason":%b}]}\n\n' % _quote(reason)
+
+    def usage(self, counts: Counts) -> bytes:
+        """`choices` is empty."""
+        return self._head + b'],"usage":%b}\n\n' % counts.json()
+
+
+class TellingIds:
+    """A shape that also tells token ids, as vLLM does for `return_token_ids`.
+
+    The first frame's choice carries `prompt_token_ids`, each content frame's choice `token_ids`, those of its raw text.
+    """
+
+    _CHOICE_END: Final = b"}]}\n\n"
+
+    def __init__(self, shape: Shape, prompt_ids: list[int]) -> None:
+        self._shape = shape
+        self._untold = b',"prompt_token_ids":%b' % msgspec.json.encode(prompt_ids)
+        self.opening = None if shape.opening is None else self._tell(shape.opening, b"")
+
+    def content(self, piece: Piece) -> bytes:
+        """One content frame."""
+        return self._tell(
+            self._shape.content(piece), b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw))
+        )
+
+    def finish(self, reason: str) -> bytes:
+        """The finish frame, which tells nothing."""
+        return self._shape.finish(reason)
+
+    def usage(self, counts: Counts) -> bytes:
+        """The usage frame, which tells nothing."""
+        return self._shape.usage(counts)
+
+    def _tell(self, frame: bytes, ids: bytes) -> bytes:
+        told, self._untold = self._untold + ids, b""
+        return frame.removesuffix(self._CHOICE_END) + told + self._CHOICE_END

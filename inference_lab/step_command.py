@@ -1,0 +1,150 @@
+"""`inference-lab step`: what one step of a batch costs, and of what it is made up."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from inference_lab.engine.kv import rank_count
+from inference_lab.engine.roofline import Roofline
+from inference_lab.engine.units import U32, Count
+from inference_lab.offline import load_offline, offline_parser, read_json, run
+from inference_lab.text_table import text_table
+from inference_lab.toml_reading import ConfigError, convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.engine.roofline import StepCost
+    from inference_lab.offline import Offline
+
+_PROG = "inference-lab step"
+
+
+class BatchEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` entries of a batch: `new_tokens` computed on top of `context_tokens`, on `rank` (None: spread)."""
+
+    context_tokens: U32
+    new_tokens: Count
+    phase: Literal["prefill", "decode"]
+    count: Count = 1
+    rank: U32 | None = None
+
+
+def main(argv: list[str]) -> int:
+    """Run the command with its arguments; returns the exit status."""
+    parser = offline_parser(_PROG, "Price one step of a batch, with the parts that add up to it.")
+    parser.add_argument(
+        "--batch",
+        required=True,
+        metavar="FILE",
+        help='a JSON list of {"context_tokens", "new_tokens", "phase": "prefill" or "decode", "count", "rank"};'
+        " - reads standard input. With dp_attention, entries without a rank are spread round robin",
+    )
+    options = parser.parse_args(argv)
+
+    def command() -> None:
+        offline = load_offline(options.config, options.hardware, options.settings)
+        batch = place(*read_json(options.batch), offline.deployment)
+        cost = price(batch, offline.deployment)
+        sys.stdout.write(_as_json(offline, batch, cost) if options.json else _as_table(offline, cost))
+
+    return run(_PROG, command)
+
+
+def place(content: object, file: str, deployment: Deployment) -> list[BatchEntry]:
+    """The batch in `content`, every entry on a rank.
+
+    Raises:
+        ConfigError: an entry of another shape, an empty batch, a rank that the deployment does not have.
+    """
+    entries = convert(content, tuple[BatchEntry, ...], file=file, where="")
+    if not entries:
+        raise ConfigError(f"{file}: the batch is empty, expected at least one entry")
+    ranks = rank_count(deployment)
+    placed: list[BatchEntry] = []
+    turn = 0
+    for index, entry in enumerate(entries):
+        if entry.rank is not None:
+            if entry.rank >= ranks:
+                raise ConfigError(f"{file}: [{index}].rank is {entry.rank}, expected less than {ranks}")
+            placed.append(entry)
+        else:
+            placed += _spread(entry, turn, ranks)
+            turn += entry.count
+    return placed
+
+
+def _spread(entry: BatchEntry, turn: int, ranks: int) -> Iterator[BatchEntry]:
+    """`entry` dealt out to the ranks in turn, beginning with the rank whose turn it is."""
+    for offset in range(min(ranks, entry.count)):
+        count = (entry.count - offset - 1) // ranks + 1
+        yield msgspec.structs.replace(entry, count=count, rank=(turn + offset) % ranks)
+
+
+def price(batch: Sequence[BatchEntry], deployment: Deployment) -> StepCost:
+    """What a step of `batch` costs."""
+    roofline = Roofline(deployment)
+    works = [roofline.batch() for _ in range(rank_count(deployment))]
+    for entry in batch:
+        works[entry.rank or 0].add(
+            entry.context_tokens, entry.new_tokens, decode=entry.phase == "decode", count=entry.count
+        )
+    return roofline.price(works)
+
+
+def _as_json(offline: Offline, batch: Sequence[BatchEntry], cost: StepCost) -> str:
+    deployment = offline.deployment
+    record: dict[str, Any] = {
+        "config": offline.config,
+        "model": offline.model,
+        "hardware": offline.hardware,
+        "tp": deployment.tp,
+        "ep": deployment.ep,
+        "dp_attention": deployment.dp_attention,
+        "batch": msgspec.to_builtins(batch),
+        **msgspec.to_builtins(cost),
+    }
+    if not deployment.dp_attention:
+        del record["rank_attention_seconds"]
+        for entry in record["batch"]:
+            del entry["rank"]
+    return msgspec.json.format(msgspec.json.encode(record)).decode() + "\n"
+
+
+def _as_table(offline: Offline, cost: StepCost) -> str:
+    deployment = offline.deployment
+    parallel = f"tp {deployment.tp}, ep {deployment.ep}" + (
+        ", dp_attention" if deployment.dp_attention else ""
+    )
+    streams = text_table(
+        ("dtype", "FLOPs", "bytes", "compute ms", "memory ms", "roofline ms"),
+        [
+            (
+                dtype,
+                f"{stream.flops:.6g}",
+                f"{stream.bytes:.6g}",
+                f"{stream.compute_s * 1e3:.6f}",
+                f"{stream.memory_s * 1e3:.6f}",
+                f"{stream.seconds * 1e3:.6f}",
+            )
+            for dtype, stream in cost.streams.items()
+        ],
+    )
+    parts = [
+        ("sum of dtypes", sum(stream.seconds for stream in cost.streams.values())),
+        ("collectives", cost.collective_seconds),
+    ]
+    if deployment.time_correction is not None:
+        parts.append(("time correction", cost.roofline_seconds - sum(seconds for _, seconds in parts)))
+    parts += [("wait for the slowest rank", cost.skew_seconds), ("step", cost.step_seconds)]
+    times = text_table(("part", "ms"), [(part, f"{seconds * 1e3:.6f}") for part, seconds in parts])
+    return (
+        f"{offline.model} on {offline.hardware}, {parallel}: {cost.total_new_tokens} new tokens\n\n{streams}\n\n"
+        f"of which attention {cost.attention_flops:.6g} FLOPs, KV reads {cost.kv_read_bytes:.6g} bytes,"
+        f" state reads {cost.state_read_bytes:.6g} bytes\n\n{times}\n"
+    )

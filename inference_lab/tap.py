@@ -1,0 +1,72 @@
+"""The twistd plugin's and `inference-lab serve`'s options, and the service they make.
+
+Imports nothing heavy: twistd loads this module to print its help, before the reactor is chosen.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from twisted.python import usage
+
+from inference_lab import __version__
+
+if TYPE_CHECKING:
+    from twisted.application.service import IService
+
+
+class Options(usage.Options):
+    """All options keep the string that was given; `makeService` judges them."""
+
+    optFlags = [  # noqa: RUF012 - Twisted's convention
+        ["enable-directives", None, "honour the fault header and echo-directives of any client"],
+    ]
+    optParameters = [  # noqa: RUF012 - Twisted's convention
+        ["config", None, "configs", "a model's TOML file, or a directory of them"],
+        ["hardware", None, None, "the [hardware] entry to run on (default: each file's first)"],
+        ["host", None, None, "address to listen on (default: 127.0.0.1)"],
+        ["port", None, None, "port to listen on, 0 picks a free one (default: 8080)"],
+        [
+            "endpoint",
+            None,
+            None,
+            "a Twisted endpoint string in place of --host and --port; TLS through ssl:...",
+        ],
+        ["flush-grace-ms", None, "25", "the least wait before a FIN or RST, in ms"],
+        ["linger-s", None, "30", "how long a FIN or RST waits for a reader without progress, in s"],
+        [
+            "reader-timeout-s",
+            None,
+            "300",
+            "after how long without progress a reader is reset mid-stream, in s",
+        ],
+        ["max-body-bytes", None, "16777216", "the largest request body, in bytes"],
+        ["speed", None, "1", "how many times faster than life the engine runs; never a fault's delay_ms"],
+    ]
+
+    def opt_version(self) -> None:
+        """Print the version and exit."""
+        sys.stdout.write(f"inference-lab {__version__}\n")
+        raise SystemExit(0)
+
+    def getSynopsis(self) -> str:  # noqa: N802 - Twisted's name
+        """One line for --help."""
+        return "inference-lab [options]"
+
+
+def makeService(options: usage.Options) -> IService:  # noqa: N802 - the name twistd calls
+    """Judge the options, load the models, open the port.
+
+    Whatever fails is one line on stderr and exit status 1, here and not later: once twistd has started its log,
+    and in daemon mode once it has forked, nothing could be said in one line any more.
+    """
+    from inference_lab.service import open_service  # noqa: PLC0415 - keeps `twistd --help` light
+    from inference_lab.settings import StartError  # noqa: PLC0415
+
+    try:
+        return open_service(options)
+    except StartError as error:
+        line = " ".join(str(error).split())
+        sys.stderr.write(f"inference-lab: {line}\n")
+        raise SystemExit(1) from None

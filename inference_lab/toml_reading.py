@@ -1,0 +1,174 @@
+"""TOML files as validated structs: what is wrong with one becomes a line: what, where, the remedy."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+import tomli
+from msgspec import inspect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+T = TypeVar("T")
+Table = dict[str, Any]
+
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+# The three shapes of msgspec's message (0.20): what is wrong, then where.
+_WITH_PATH: Final = re.compile(r"(?P<what>.*) - at `\$(?P<path>.*)`", re.DOTALL)
+_MISSING: Final = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_PATH_STEP: Final = re.compile(r"\.(?P<key>[^.\[]+)|\[(?P<index>[0-9]+)\]")
+_QUOTED: Final = re.compile(r"`([^`]*)`")
+_PLAIN_TYPES: Final = {
+    "int": "an integer",
+    "float": "a number",
+    "str": "a string",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "a table",
+}
+_LONGEST_VALUE: Final = 60
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; `str()` is one printable line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(
+            "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
+        )
+
+
+def read_toml(path: Path, shown: str) -> Table:
+    """The tables of the TOML file at `path`, which messages call `shown`.
+
+    Raises:
+        ConfigError: unreadable, not UTF-8, not TOML, or a number that is not finite.
+    """
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{shown}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    try:
+        tables = tomli.loads(text)
+        _refuse_non_finite(tables, shown)
+    except RecursionError:
+        raise ConfigError(f"{shown}: nested too deeply") from None
+    except ValueError as error:  # TOMLDecodeError, and int() on thousands of digits
+        raise ConfigError(f"{shown}: not valid TOML: {error}") from None
+    return tables
+
+
+def _refuse_non_finite(tables: Table, shown: str) -> None:
+    """TOML has nan and inf; no key of ours means anything with them."""
+    stack: list[tuple[str, Any]] = [("", tables)]
+    while stack:
+        where, value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend((join_key(where, key), member) for key, member in value.items())
+        elif isinstance(value, list):
+            stack.extend((f"{where}[{index}]", member) for index, member in enumerate(value))
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{shown}: {where} is {value}, expected a finite number")
+
+
+def join_key(where: str, key: str) -> str:
+    """The dotted path of `key` inside `where`, quoted where TOML would quote it."""
+    name = key if _BARE_KEY.fullmatch(key) else '"' + key.replace('"', '\\"') + '"'
+    return f"{where}.{name}" if where else name
+
+
+def show_value(value: object) -> str:
+    """A value as it may be quoted in a message: like TOML, on one line, cut when long."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "an array"
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+
+
+def convert(value: object, kind: type[T], *, file: str, where: str) -> T:
+    """`value`, found under the key path `where` of `file`, as the struct `kind`.
+
+    Raises:
+        ConfigError: a key that is missing or unknown, a value of another type or out of range.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{file}: {_reworded(error, value, kind, where)}") from None
+    except RecursionError:
+        raise ConfigError(f"{file}: {where}: nested too deeply") from None
+
+
+def _reworded(error: msgspec.ValidationError, value: object, kind: object, where: str) -> str:
+    """Msgspec's message with the whole key path, the value, and all that would have been right."""
+    located = _WITH_PATH.fullmatch(str(error))
+    what, path = (located["what"], located["path"]) if located else (str(error), "")
+    described = _narrowed(inspect.type_info(kind), value)
+    for step in _PATH_STEP.finditer(path):
+        if (key := step["key"]) is not None:
+            where = join_key(where, key)
+            described = _member_type(described, key)
+            value = value.get(key) if isinstance(value, dict) else None
+        else:
+            index = int(step["index"])
+            where = f"{where}[{index}]"
+            described = described.item_type if isinstance(described, inspect.VarTupleType) else described
+            value = value[index] if isinstance(value, list) else None
+        described = _narrowed(described, value)
+    if missing := _MISSING.fullmatch(what):
+        return f"{join_key(where, missing[1])} is missing"
+    if unknown := _UNKNOWN.fullmatch(what):
+        known = _known_keys(described)
+        return f"{join_key(where, unknown[1])} is an unknown key, expected one of {', '.join(known)}"
+    if error.__cause__ is not None:  # a struct's own check; its sentence starts with the key at fault
+        return f"{where}.{what}" if where else what
+    if isinstance(described, inspect.LiteralType):
+        expected = "one of " + ", ".join(str(choice) for choice in described.values)
+    else:
+        expected = _QUOTED.sub(_plain_words, what.removeprefix("Expected ").partition(", got ")[0])
+    return f"{where} is {show_value(value)}, expected {expected}"
+
+
+def _narrowed(described: inspect.Type, value: object) -> inspect.Type:
+    """The member of a union that `value` was checked against, or the union itself if that is not decided."""
+    if not isinstance(described, inspect.UnionType):
+        return described
+    members = [member for member in described.types if not isinstance(member, inspect.NoneType)]
+    if isinstance(value, dict):
+        structs = [member for member in members if isinstance(member, inspect.StructType)]
+        if len(structs) > 1:
+            structs = [member for member in structs if member.tag == value.get(str(member.tag_field))]
+        return structs[0] if len(structs) == 1 else described
+    return members[0] if len(members) == 1 else described
+
+
+def _member_type(described: inspect.Type, key: str) -> inspect.Type:
+    if isinstance(described, inspect.StructType):
+        return next((field.type for field in described.fields if field.encode_name == key), described)
+    if isinstance(described, inspect.UnionType):  # only the tag can be at fault before the member is known
+        tags = [member.tag for member in described.types if isinstance(member, inspect.StructType)]
+        return inspect.LiteralType(tuple(tag for tag in tags if isinstance(tag, str)))
+    return described
+
+
+def _known_keys(described: inspect.Type) -> list[str]:
+    if not isinstance(described, inspect.StructType):
+        return []
+    tag = [described.tag_field] if described.tag_field is not None else []
+    return [*tag, *(field.encode_name for field in described.fields)]
+
+
+def _plain_words(quoted: re.Match[str]) -> str:
+    names = [name for name in quoted[1].split(" | ") if name != "null"]
+    return " or ".join(_PLAIN_TYPES.get(name, name) for name in names)

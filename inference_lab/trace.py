@@ -1,0 +1,65 @@
+"""A trace: the requests that `inference-lab sim` runs, as JSON."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from inference_lab.engine.request import Request
+from inference_lab.engine.units import U32, NotNegative
+from inference_lab.toml_reading import ConfigError, convert
+
+
+class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """One request.
+
+    `arrival` in seconds. It will produce `output_tokens`, while the scheduler plans with `max_output_tokens` (by
+    default the same). `priority`: smaller is more urgent. `prompt_block_ids` are content ids, one per full block of
+    the prompt. `result` is ignored, so that a trace with results can be run again.
+    """
+
+    id: int | str
+    prompt_tokens: U32
+    output_tokens: U32
+    arrival: NotNegative = 0.0
+    max_output_tokens: U32 | None = None
+    priority: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+    prompt_block_ids: tuple[int | str, ...] = ()
+    result: Any = None
+
+    def __post_init__(self) -> None:
+        if self.max_output_tokens is not None and self.output_tokens > max(1, self.max_output_tokens):
+            raise ValueError(
+                f"output_tokens is {self.output_tokens}, expected at most max_output_tokens ({self.max_output_tokens})"
+            )
+
+
+def parse_trace(content: object, file: str) -> list[tuple[float, Request]]:
+    """Arrivals (seconds, request) from a list of requests, or from an object with such a list under `requests`.
+
+    Raises:
+        ConfigError: an entry of another shape, or an id that occurs twice.
+    """
+    where = ""
+    if isinstance(content, dict) and "requests" in content:
+        content, where = content["requests"], "requests"
+    entries = convert(content, tuple[TraceRequest, ...], file=file, where=where)
+    seen: set[int | str] = set()
+    arrivals = []
+    for index, entry in enumerate(entries):
+        if entry.id in seen:
+            raise ConfigError(
+                f"{file}: {where}[{index}].id is {entry.id!r}, which an earlier request has already"
+            )
+        seen.add(entry.id)
+        request = Request(
+            entry.id,
+            entry.prompt_tokens,
+            entry.output_tokens,
+            max_output_tokens=entry.max_output_tokens,
+            priority=entry.priority,
+            block_ids=entry.prompt_block_ids,
+        )
+        arrivals.append((entry.arrival, request))
+    return arrivals

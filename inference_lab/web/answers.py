@@ -1,0 +1,257 @@
+"""Answers: an accepted request turned into a script and played, or into one JSON object."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
+
+from inference_lab.answer import fault_pieces, healthy
+from inference_lab.errors import ApiError, bad_directive
+from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.plan import FaultPlan, plan_from_prompt
+from inference_lab.faults.script import echo_script, fault_script, healthy_script
+from inference_lab.faults.trigger import choose
+from inference_lab.identity import FIXED_CREATED, response_digits
+from inference_lab.legs import directive_in
+from inference_lab.shapes import ChatShape, Completion, Counts
+from inference_lab.web.checks import require_chunks
+from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
+from inference_lab.web.requests import Common
+from inference_lab.wire.engine_driver import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_lab.answer import Plan
+    from inference_lab.echo import Echo
+    from inference_lab.faults.directive import Fault
+    from inference_lab.web.checks import Accepted
+    from inference_lab.web.endpoints import Endpoint, Prompt
+    from inference_lab.wire.engine_driver import Ticket
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.streams import Streams
+
+_STREAM_HEAD: Final = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+)
+
+_log: Final = Logger()
+_R = TypeVar("_R", bound=Common)
+
+
+class Stream(Resource):
+    """What a route returns for a stream: Klein renders it, and goes its way without finishing the response."""
+
+    isLeaf = True
+
+    def __init__(self, start: Callable[[LabRequest], None]) -> None:
+        super().__init__()
+        self._start = start
+
+    def render(self, request: LabRequest) -> int:
+        """Send the head and start playing."""
+        for name, value in _STREAM_HEAD:
+            request.responseHeaders.setRawHeaders(name, [value])
+        self._start(request)
+        return NOT_DONE_YET
+
+
+# Klein writes bytes and finishes, renders a resource, waits for a Deferred.
+Answer: TypeAlias = bytes | Stream | Deferred[bytes]
+
+
+class Answers:
+    """Answers accepted requests.
+
+    `directives` admits directives in prompts; `wall_seconds` gives `created` and `random_digits` the id on the engine
+    path.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        directives: bool,
+        wall_seconds: Callable[[], float],
+        random_digits: Callable[[], str],
+    ) -> None:
+        self._streams = streams
+        self._directives = directives
+        self._wall_seconds = wall_seconds
+        self._random_digits = random_digits
+
+    def answer(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Answer:
+        """Choose what answers, and let it.
+
+        Raises:
+            ApiError: 400 for what only the prompt or the engine can tell.
+        """
+        body, served = accepted.body, accepted.served
+        prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
+        trigger = choose(
+            prompt.position.progress,
+            accepted.header_plan,
+            lambda: self._plan_in_prompt(request, prompt, streaming=bool(body.stream)),
+            served.config.fault if body.stream else None,
+            lambda: endpoint.echo(body) if self._directives else None,
+        )
+        if trigger.fault is not None:
+            require_chunks(request)
+            return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
+        if trigger.echo is not None:
+            return self._echo(request, accepted, prompt, trigger.echo)
+        return self._engine(request, endpoint, accepted, prompt)
+
+    def _plan_in_prompt(self, request: LabRequest, prompt: Prompt, *, streaming: bool) -> FaultPlan | None:
+        try:
+            text = directive_in(prompt.position.proper)
+            if text is None:
+                return None
+            if not self._directives:
+                _log.info(
+                    "{request}: a <<fault:…>> in the prompt is plain text, directives are off",
+                    request=request,
+                )
+                return None
+            plan = plan_from_prompt(text)
+        except ValueError as error:
+            if not self._directives:
+                return None
+            reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
+            raise bad_directive(f"in the prompt: {reason}") from None
+        if not streaming:
+            raise bad_directive('in the prompt: a fault needs a streaming request: set "stream": true')
+        return plan
+
+    def _fault(
+        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, source: str
+    ) -> Stream:
+        completion = self._fixed_completion(endpoint, accepted, fault.canonical())
+        try:
+            pieces = fault_pieces(
+                accepted.served.style,
+                prompt.position,
+                fault.row.content.value,
+                chat=endpoint.is_chat,
+                call=call_target_of(accepted.body),
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
+        script = fault_script(
+            fault,
+            endpoint.shape(accepted.body, completion, prompt),
+            pieces,
+            prompt_tokens=len(prompt.ids),
+            include_usage=accepted.body.include_usage,
+        )
+        trigger = f"{source} {fault.canonical()}"
+        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+
+    def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
+        completion = self._fixed_completion(CHAT, accepted, "")
+        counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
+        if not accepted.body.stream:
+            whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
+            return request.prepare_json(200, whole)
+        shape = ChatShape(completion)
+        script = echo_script(
+            shape,
+            echo_frames(shape, echo),
+            echo.finish_reason,
+            counts,
+            include_usage=accepted.body.include_usage,
+        )
+        return Stream(lambda request: _discard(self._streams.play(request, script, "echo")))
+
+    def _engine(
+        self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt
+    ) -> Answer:
+        plan = _plan(endpoint, accepted, prompt)
+        engine = accepted.served.engine
+        job = Job(prompt.ids, max(1, plan.completion_tokens), accepted.body.engine_priority)
+        refusal = engine.refusal(job)
+        if refusal is not None:
+            raise _context_exceeded(f"this request can never run: {refusal}", endpoint)
+        completion = Completion(
+            endpoint.id_prefix + self._random_digits(), int(self._wall_seconds()), accepted.served.config.name
+        )
+
+        def counts(ticket: Ticket) -> Counts:
+            return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
+
+        if accepted.body.stream:
+            shape = endpoint.shape(accepted.body, completion, prompt)
+
+            def start(request: LabRequest) -> None:
+                # `player` is bound in time: an engine calls back only after `submit` has returned.
+                ticket = engine.submit(job, lambda count: player.on_tokens(count))  # noqa: PLW0108
+                script = healthy_script(
+                    shape,
+                    plan.pieces,
+                    plan.finish,
+                    lambda: counts(ticket),
+                    include_usage=accepted.body.include_usage,
+                )
+                player = self._streams.play(request, script, "engine", on_gone=ticket.cancel)
+
+            return Stream(start)
+
+        answer: Deferred[bytes] = Deferred(lambda _: ticket.cancel())
+        awaited = job.output_tokens
+
+        def on_tokens(count: int) -> None:
+            nonlocal awaited
+            awaited -= count
+            if not awaited:
+                whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+                answer.callback(request.prepare_json(200, whole))
+
+        ticket = engine.submit(job, on_tokens)
+        return answer
+
+    @staticmethod
+    def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
+        digits = response_digits(endpoint.path, accepted.raw, fault, accepted.request_id)
+        return Completion(endpoint.id_prefix + digits, FIXED_CREATED, accepted.served.config.name)
+
+
+def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+    """What the engine is to answer.
+
+    Raises:
+        ApiError: 400 `context_length_exceeded`.
+    """
+    config = accepted.served.config
+    asked = accepted.body.token_limit
+    left = config.context_limit_tokens - len(prompt.ids)
+    if left < max(1, asked or 0):
+        wanted = f"{asked} for the answer" if asked else "at least one for the answer"
+        raise _context_exceeded(
+            f"the model holds {config.context_limit_tokens} tokens; "
+            f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
+            endpoint,
+        )
+    return healthy(
+        accepted.served.style,
+        prompt.position,
+        chat=endpoint.is_chat,
+        reasoning_words=config.answer.reasoning if prompt.thinking else 0,
+        answer_words=config.answer.tokens,
+        max_tokens=asked,
+        context_left=left,
+    )
+
+
+def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
+    param = "messages" if endpoint.is_chat else "prompt"
+    return ApiError(400, "context_length_exceeded", message, param=param)
+
+
+def _discard(_: object) -> None:
+    """For a callback whose result nobody takes."""

@@ -1,0 +1,156 @@
+"""The routes: what each path answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from klein import Klein
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from inference_lab.errors import ApiError, not_found
+from inference_lab.web.checks import whole_body
+from inference_lab.web.endpoints import CHAT, COMPLETIONS
+from inference_lab.web.helpers import Helpers
+from inference_lab.wire.transport import abort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twisted.python.failure import Failure
+
+    from inference_lab.web.answers import Answer, Answers
+    from inference_lab.web.checks import Checks
+    from inference_lab.web.served import ServedModels
+    from inference_lab.wire.http import LabRequest
+
+_PREFLIGHT: Final = (
+    ("access-control-allow-headers", "x-inference-lab-fault, authorization, content-type, x-request-id"),
+    ("access-control-max-age", "86400"),
+)
+
+_log: Final = Logger()
+
+
+class Lab:
+    """The application."""
+
+    app = Klein()
+    app.url_map.merge_slashes = False  # `/v1//models` is no route, rather than a redirect
+
+    def __init__(self, models: ServedModels, checks: Checks, answers: Answers) -> None:
+        self._models = models
+        self._helpers = Helpers(models)
+        self._checks = checks
+        self._answers = answers
+
+    # -- routes
+
+    @app.route("/v1/chat/completions", methods=["POST"])
+    def chat(self, request: LabRequest) -> Answer:
+        """Answer a chat request."""
+        return self._answers.answer(request, CHAT, self._checks.accept(request, CHAT))
+
+    @app.route("/v1/completions", methods=["POST"])
+    def completions(self, request: LabRequest) -> Answer:
+        """Answer a completions request."""
+        return self._answers.answer(request, COMPLETIONS, self._checks.accept(request, COMPLETIONS))
+
+    @app.route("/tokenize", methods=["POST"])
+    def tokenize(self, request: LabRequest) -> bytes:
+        """Tell a prompt's ids."""
+        return self._help(request, self._helpers.tokenize)
+
+    @app.route("/detokenize", methods=["POST"])
+    def detokenize(self, request: LabRequest) -> bytes:
+        """Tell what ids say."""
+        return self._help(request, self._helpers.detokenize)
+
+    @app.route("/v1/render", methods=["POST"])
+    def render(self, request: LabRequest) -> bytes:
+        """Render a conversation and the answer so far."""
+        return self._help(request, self._helpers.render)
+
+    def _help(self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]) -> bytes:
+        self._checks.refuse_fault(request)
+        return _json(request, answer(whole_body(request)))
+
+    @app.route("/v1/models", methods=["GET"])
+    def models(self, request: LabRequest) -> bytes:
+        """List the models."""
+        self._checks.refuse_fault(request)
+        return _json(request, {"object": "list", "data": self._models.cards()})
+
+    @app.route("/v1/models/<path:name>", methods=["GET"])
+    def model(self, request: LabRequest, name: str) -> bytes:
+        """Describe one model; its id may hold slashes."""
+        self._checks.refuse_fault(request)
+        return _json(request, self._models.find(name).card())
+
+    @app.route("/health", methods=["GET"])
+    def health(self, request: LabRequest) -> bytes:
+        """Say that the server is up."""
+        self._checks.refuse_fault(request)
+        return _json(request, {"status": "ok"})
+
+    @app.route("/v1/chat/completions", methods=["OPTIONS"])
+    @app.route("/v1/completions", methods=["OPTIONS"])
+    @app.route("/tokenize", methods=["OPTIONS"])
+    @app.route("/detokenize", methods=["OPTIONS"])
+    @app.route("/v1/render", methods=["OPTIONS"])
+    def preflight_post(self, request: LabRequest) -> bytes:
+        """Allow a browser's cross-origin POST."""
+        return self._preflight(request, "POST, OPTIONS")
+
+    @app.route("/v1/models", methods=["OPTIONS"])
+    @app.route("/v1/models/<path:name>", methods=["OPTIONS"])
+    @app.route("/health", methods=["OPTIONS"])
+    def preflight_get(self, request: LabRequest, name: str = "") -> bytes:
+        """Allow a browser's cross-origin GET."""
+        del name
+        return self._preflight(request, "GET, HEAD, OPTIONS")
+
+    def _preflight(self, request: LabRequest, methods: str) -> bytes:
+        self._checks.refuse_fault(request)
+        return request.prepare_json(204, b"", (("access-control-allow-methods", methods), *_PREFLIGHT))
+
+    # -- errors
+
+    @app.handle_errors(ApiError)  # type: ignore[arg-type] # Klein types the request as IRequest
+    def refused(self, request: LabRequest, failure: Failure) -> bytes:
+        """Answer what a check refused."""
+        error = failure.value
+        assert isinstance(error, ApiError)  # noqa: S101 - what Klein was told to hand over
+        return request.prepare_json(error.status, error.body(), error.headers)
+
+    @app.handle_errors(HTTPException)  # type: ignore[arg-type] # Klein types the request as IRequest
+    def unroutable(self, request: LabRequest, failure: Failure) -> bytes:
+        """Answer what the router refused: no such path, or not with this method."""
+        error = not_found(request.path.decode(errors="backslashreplace"))
+        if isinstance(failure.value, MethodNotAllowed):
+            allowed = ", ".join(sorted(failure.value.valid_methods or ()))
+            message = (
+                f"{request.method.decode(errors='backslashreplace')} is not allowed here, expected {allowed}"
+            )
+            error = ApiError(405, "method_not_allowed", message, headers=(("allow", allowed),))
+        return request.prepare_json(error.status, error.body(), error.headers)
+
+    @app.handle_errors(CancelledError)  # type: ignore[arg-type] # Klein types the request as IRequest
+    def client_left(self, request: LabRequest, failure: Failure) -> None:
+        """The connection is gone, and nobody is there to answer."""
+
+    @app.handle_errors(Exception)  # type: ignore[arg-type] # Klein types the request as IRequest
+    def internal_error(self, request: LabRequest, failure: Failure) -> bytes | Deferred[None]:
+        """A defect of ours: log it whole, and tell the client no more than that."""
+        _log.failure("{request} failed", failure=failure, request=request)
+        if request.startedWriting:
+            abort(request.transport)
+            return Deferred()
+        error = ApiError(500, "internal_error", "the server has a defect; its log says more")
+        return request.prepare_json(error.status, error.body())
+
+
+def _json(request: LabRequest, payload: object) -> bytes:
+    return request.prepare_json(200, msgspec.json.encode(payload))

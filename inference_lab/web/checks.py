@@ -1,0 +1,105 @@
+"""The checks a request passes before anything answers it, in the order of the contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import msgspec
+
+from inference_lab.errors import bad_directive, body_too_large
+from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.plan import FaultPlan, plan_from_header
+from inference_lab.web.requests import Common, read_body
+from inference_lab.web.served import Served
+
+if TYPE_CHECKING:
+    from inference_lab.web.endpoints import Endpoint
+    from inference_lab.web.served import ServedModels
+    from inference_lab.wire.http import LabRequest
+
+FAULT_HEADER: Final = b"x-inference-lab-fault"
+
+_R = TypeVar("_R", bound=Common)
+
+
+class Accepted(msgspec.Struct, Generic[_R], frozen=True):
+    """A request for a completion that has passed every check but those of the prompt and the engine."""
+
+    raw: bytes
+    body: _R
+    served: Served
+    header_plan: FaultPlan | None
+    request_id: bytes
+
+
+class Checks:
+    """`directives` admits what clients may ask for themselves."""
+
+    def __init__(self, models: ServedModels, *, directives: bool) -> None:
+        self._models = models
+        self._directives = directives
+
+    def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
+        """Check a request for a completion.
+
+        Raises:
+            ApiError: the first check that fails.
+        """
+        header_plan = self._header_plan(request)
+        raw = whole_body(request)
+        body = read_body(raw, endpoint.kind)
+        endpoint.check(body)
+        if header_plan is not None and not body.stream:
+            raise bad_directive('a fault needs a streaming request: set "stream": true')
+        served = self._models.find(body.model or "")
+        request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
+        return Accepted(raw, body, served, header_plan, request_id)
+
+    def refuse_fault(self, request: LabRequest) -> None:
+        """On a route that cannot die, refuse a fault header rather than ignore it.
+
+        Raises:
+            ApiError: 400 `invalid_fault_directive`.
+        """
+        if request.requestHeaders.hasHeader(FAULT_HEADER):
+            self._require_directives()
+            raise bad_directive("this route has no faults; send the header to a streaming completion")
+
+    def _header_plan(self, request: LabRequest) -> FaultPlan | None:
+        lines = request.requestHeaders.getRawHeaders(FAULT_HEADER)
+        if lines is None:
+            return None
+        self._require_directives()
+        try:
+            # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
+            # which the grammar refuses where they stand.
+            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"))
+        except DirectiveError as error:
+            raise bad_directive(str(error)) from None
+        require_chunks(request)
+        return plan
+
+    def _require_directives(self) -> None:
+        if not self._directives:
+            raise bad_directive("fault headers are off; start the server with --enable-directives")
+
+
+def whole_body(request: LabRequest) -> bytes:
+    """The request's body.
+
+    Raises:
+        ApiError: 413 for a chunked one that grew past the limit.
+    """
+    if request.body_too_large:
+        raise body_too_large(request.channel.site.max_body_bytes)
+    return request.body()
+
+
+def require_chunks(request: LabRequest) -> None:
+    """A fault needs chunked framing.
+
+    Raises:
+        ApiError: 400 on HTTP/1.0.
+    """
+    if request.clientproto != b"HTTP/1.1":
+        raise bad_directive("a fault needs HTTP/1.1: without chunks a cut would look like a normal end")

@@ -1,0 +1,234 @@
+"""The two completion endpoints as values: how each reads its prompt, shapes its frames and writes a whole answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import msgspec
+
+from inference_lab.calls import CallTarget, call_target
+from inference_lab.echo import Echo, find
+from inference_lab.errors import invalid_request
+from inference_lab.formats.thinking import is_thinking
+from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
+from inference_lab.messages import text_of
+from inference_lab.position import Position, locate
+from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
+from inference_lab.tokens import decode, encode
+from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
+
+if TYPE_CHECKING:
+    from inference_lab.answer import Plan
+    from inference_lab.formats import Format
+
+_R = TypeVar("_R", bound=Common)
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A request's prompt: its ids, where it stands in its answer, and whether the model reasons."""
+
+    ids: list[int]
+    position: Position
+    thinking: bool
+
+
+class Endpoint(Generic[_R]):
+    """What differs between the endpoints.
+
+    `is_chat` says whether frames carry deltas or raw text, `kind` is the body's struct, `id_prefix` that of response
+    ids.
+    """
+
+    path: str
+    is_chat: bool
+    id_prefix: str
+    kind: type[_R]
+
+    def check(self, body: _R) -> None:
+        """Refuse a body whose types are right but whose values are not.
+
+        Raises:
+            ApiError: 400.
+        """
+        body.check()
+
+    def prompt(self, body: _R, style: Format, *, reasons: bool) -> Prompt:
+        """Render the prompt in a model's format; `reasons` is whether the model does unless the request forbids it.
+
+        Raises:
+            ApiError: 400 for a conversation the template cannot render.
+        """
+        raise NotImplementedError
+
+    def echo(self, body: _R) -> Echo | None:
+        """The echo-directive in the prompt, on the endpoint that has them."""
+        raise NotImplementedError
+
+    def shape(self, body: _R, completion: Completion, prompt: Prompt) -> Shape:
+        """The frames of a stream."""
+        raise NotImplementedError
+
+    def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
+        """The JSON of an answer that is not streamed."""
+        raise NotImplementedError
+
+
+class _Chat(Endpoint[ChatRequest]):
+    path = "/v1/chat/completions"
+    is_chat = True
+    id_prefix = CHAT_PREFIX
+    kind = ChatRequest
+
+    def check(self, body: ChatRequest) -> None:
+        super().check(body)
+        call_target_of(body)
+
+    def prompt(self, body: ChatRequest, style: Format, *, reasons: bool) -> Prompt:
+        thinking = is_thinking(body.chat_template_kwargs, default=reasons)
+        try:
+            text = style.render(
+                body.messages or (),
+                body.tools,
+                thinking=thinking,
+                add_generation_prompt=body.add_generation_prompt,
+                continue_final_message=body.continue_final_message,
+            )
+        except ValueError as error:
+            raise invalid_request(str(error), "messages") from None
+        ids = encode(text)
+        return Prompt(ids, locate(style, text, ids), thinking)
+
+    def echo(self, body: ChatRequest) -> Echo | None:
+        try:
+            return find(text_of(message.content) for message in body.messages or ())
+        except ValueError as error:
+            raise invalid_request(str(error), "messages") from None
+
+    def shape(self, body: ChatRequest, completion: Completion, prompt: Prompt) -> Shape:
+        return _telling(ChatShape(completion, call_target_of(body).name), body, prompt)
+
+    def whole(
+        self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
+    ) -> bytes:
+        texts: dict[str, list[str]] = {"text": [], "reasoning": [], "call": []}
+        call: dict[str, Any] = {}
+        for piece in plan.pieces:
+            texts[piece.channel].append(piece.delta)
+            if piece.channel == "call" and not piece.delta:  # its announcement; an open call's rest has none
+                call = {
+                    "id": call_id(completion.id, 0),
+                    "type": "function",
+                    "name": call_target_of(body).name,
+                }
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts["text"])}
+        if texts["reasoning"]:
+            message["reasoning_content"] = "".join(texts["reasoning"])
+        if texts["call"]:
+            name = {"name": call.pop("name")} if call else {}
+            message["tool_calls"] = [{**call, "function": {**name, "arguments": "".join(texts["call"])}}]
+        choice = {"index": 0, "message": message, "finish_reason": plan.finish}
+        return _whole(completion, "chat.completion", choice | _told_ids(body, prompt, plan), counts)
+
+    def whole_message(
+        self, completion: Completion, message: dict[str, Any], finish: str, counts: Counts
+    ) -> bytes:
+        """The JSON of an answer whose message is given."""
+        choice = {"index": 0, "message": message, "finish_reason": finish}
+        return _whole(completion, "chat.completion", choice, counts)
+
+
+class _Completions(Endpoint[CompletionsRequest]):
+    path = "/v1/completions"
+    is_chat = False
+    id_prefix = COMPLETIONS_PREFIX
+    kind = CompletionsRequest
+
+    def check(self, body: CompletionsRequest) -> None:
+        super().check(body)
+        call_target_of(body)
+        prompt_of(body)
+
+    def prompt(self, body: CompletionsRequest, style: Format, *, reasons: bool) -> Prompt:
+        prompt = prompt_of(body)
+        if isinstance(prompt, str):
+            ids = encode(prompt)
+            return Prompt(ids, locate(style, prompt, ids), reasons)
+        return Prompt(prompt, locate(style, decode(prompt)), reasons)
+
+    def echo(self, body: CompletionsRequest) -> Echo | None:
+        del body  # echo-directives are a chat feature
+        return None
+
+    def shape(self, body: CompletionsRequest, completion: Completion, prompt: Prompt) -> Shape:
+        return _telling(CompletionsShape(completion), body, prompt)
+
+    def whole(
+        self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
+    ) -> bytes:
+        text = "".join(piece.raw for piece in plan.pieces)
+        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": plan.finish}
+        return _whole(completion, "text_completion", choice | _told_ids(body, prompt, plan), counts)
+
+
+CHAT: Final = _Chat()
+COMPLETIONS: Final = _Completions()
+
+
+def echo_frames(shape: ChatShape, echo: Echo) -> list[bytes]:
+    """The content frames of an echo: its text cut before each blank, then two frames per call."""
+    frames = [shape.text(piece) for piece in echo.text_pieces]
+    for index, call in enumerate(echo.tool_calls):
+        frames += [shape.announcement(index, call.name), shape.arguments(index, call.arguments)]
+    return frames
+
+
+def echo_message(echo: Echo, completion: Completion) -> dict[str, Any]:
+    """The message of an echo that is not streamed."""
+    message: dict[str, Any] = {"role": "assistant", "content": echo.text or None}
+    if echo.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call_id(completion.id, index),
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for index, call in enumerate(echo.tool_calls)
+        ]
+    return message
+
+
+def call_target_of(body: Common) -> CallTarget:
+    """The tool that a tool call of this request's answer calls.
+
+    Raises:
+        ApiError: 400 for malformed tools.
+    """
+    try:
+        return call_target(body.tools, body.tool_choice)
+    except ValueError as error:
+        raise invalid_request(str(error), "tools") from None
+
+
+def _telling(shape: Shape, body: Common, prompt: Prompt) -> Shape:
+    return TellingIds(shape, prompt.ids) if body.return_token_ids else shape
+
+
+def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> dict[str, list[int]]:
+    """What `return_token_ids` adds to the choice of an answer that is not streamed."""
+    if not body.return_token_ids:
+        return {}
+    ids = [number for piece in plan.pieces for number in encode(piece.raw)]
+    return {"prompt_token_ids": prompt.ids, "token_ids": ids}
+
+
+def _whole(completion: Completion, kind: str, choice: dict[str, Any], counts: Counts) -> bytes:
+    return msgspec.json.encode(
+        {
+            "id": completion.id,
+            "object": kind,
+            "created": completion.created,
+            "model": completion.model,
+            "choices": [choice],
+            "usage": msgspec.Raw(counts.json()),
+        }
+    )

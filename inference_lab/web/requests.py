@@ -1,0 +1,200 @@
+"""Request bodies: JSON read in two steps, plain values first, so that of a repeated key the last one counts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from inference_lab.errors import invalid_prompt, invalid_request
+from inference_lab.messages import Message
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_TOKENS_LIMIT: Final = 2**31 - 1
+Ids: TypeAlias = list[Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]]
+"""Token ids as clients send them: u32."""
+_PATH: Final = re.compile(r"(?s)(.*) - at `\$\.?(.*)`")
+
+_T = TypeVar("_T")
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """`stream_options` of a request."""
+
+    include_usage: bool | None = None
+
+
+class AgentHints(msgspec.Struct, frozen=True):
+    """`nvext.agent_hints`: `priority`, larger is more urgent."""
+
+    priority: int | None = None
+
+
+class Nvext(msgspec.Struct, frozen=True):
+    """NVIDIA's extension object."""
+
+    agent_hints: AgentHints | None = None
+
+
+class Common(msgspec.Struct, frozen=True, kw_only=True):
+    """What both endpoints take. Unknown fields are accepted; null means absent.
+
+    `max_tokens` and `max_completion_tokens` (which wins) count ids, 1 … 2^31 - 1; `priority` smaller is more urgent.
+    """
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n: int | None = None
+    best_of: int | None = None
+    echo: bool | None = None
+    suffix: str | None = None
+    logprobs: bool | int | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    priority: int | None = None
+    nvext: Nvext | None = None
+    return_token_ids: bool | None = None
+
+    @property
+    def include_usage(self) -> bool:
+        """Whether the stream is to end with a usage frame."""
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def token_limit(self) -> int | None:
+        """The explicit limit, if there is one."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
+
+    @property
+    def engine_priority(self) -> int:
+        """The scheduler's priority, smaller is more urgent: `priority`, else the negated hint, where larger is."""
+        if self.priority is not None:
+            return self.priority
+        hints = self.nvext.agent_hints if self.nvext is not None else None
+        return -hints.priority if hints is not None and hints.priority is not None else 0
+
+    def check(self) -> None:
+        """Refuse what cannot be honoured.
+
+        Raises:
+            ApiError: 400 `invalid_request` with the field's name.
+        """
+        if self.model is None:
+            raise invalid_request("model: missing", "model")
+        for field, limit in (
+            ("max_tokens", self.max_tokens),
+            ("max_completion_tokens", self.max_completion_tokens),
+        ):
+            if limit is not None and not 1 <= limit <= MAX_TOKENS_LIMIT:
+                raise invalid_request(
+                    f"{field}: is {_number(limit)}, expected 1 to {MAX_TOKENS_LIMIT}", field
+                )
+        neutral = {
+            "n": self.n in {None, 1},
+            "best_of": self.best_of in {None, 1},
+            "echo": not self.echo,
+            "suffix": not self.suffix,
+            "logprobs": not self.logprobs,
+        }
+        for field, is_neutral in neutral.items():
+            if not is_neutral:
+                raise invalid_request(f"{field}: cannot be honoured; leave it out", field)
+
+
+class ChatRequest(Common, frozen=True, kw_only=True):
+    """Body of `POST /v1/chat/completions`."""
+
+    messages: list[Message] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
+
+    def check(self) -> None:
+        """See `Common.check`."""
+        super().check()
+        if not self.messages:
+            raise invalid_request("messages: missing or empty, expected a list of messages", "messages")
+
+
+class CompletionsRequest(Common, frozen=True, kw_only=True):
+    """Body of `POST /v1/completions`; `prompt` is judged by `prompt_of`."""
+
+    prompt: Any = None
+
+
+def read_body(body: bytes, kind: type[_T]) -> _T:
+    """The body as a request of `kind`.
+
+    Raises:
+        ApiError: 400 `invalid_request`: not UTF-8, not JSON, no object, or a field of a wrong type, with its path.
+    """
+    try:
+        values = msgspec.json.decode(body.decode())
+        if not isinstance(values, dict):
+            raise invalid_request("the body is no JSON object")
+        return convert(values, kind)
+    except UnicodeDecodeError as error:
+        raise invalid_request(f"the body is not UTF-8 (byte {error.start})") from None
+    except RecursionError:
+        raise invalid_request("the body is nested too deeply") from None
+    except msgspec.DecodeError as error:
+        # msgspec calls a lone surrogate "truncated" too.
+        reason = f"{error}: cut off, or a lone surrogate escape" if "truncated" in str(error) else str(error)
+        raise invalid_request(f"the body is not JSON: {reason}") from None
+
+
+def convert(values: Mapping[str, Any], kind: type[_T]) -> _T:
+    """Plain JSON values as `kind`.
+
+    Raises:
+        ApiError: 400 `invalid_request` with the path of the first field that does not fit.
+    """
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        match = _PATH.fullmatch(str(error))
+        reason, path = match.groups() if match else (str(error), "")
+        if reason.startswith(
+            "."
+        ):  # a struct's own check, which knows the member where msgspec knows the struct
+            member, _, reason = reason.partition(": ")
+            path += member
+        raise invalid_request(f"{path}: {reason}" if path else reason, path or None) from None
+
+
+def prompt_of(request: CompletionsRequest) -> str | list[int]:
+    """The prompt as text or as ids (u32): a string, `[string]`, `[ids]` or `[[ids]]`, and no batch.
+
+    Raises:
+        ApiError: 400 `invalid_prompt`.
+    """
+    prompt = request.prompt
+    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
+        if len(prompt) > 1:
+            raise invalid_prompt(f"prompt: a batch of {len(prompt)}, expected one prompt")
+        prompt = prompt[0]
+    if prompt is None:
+        raise invalid_prompt("prompt: missing")
+    if not isinstance(prompt, (str, list)):
+        raise invalid_prompt("prompt: expected a string, [string], [ids] or [[ids]]")
+    if not prompt:
+        raise invalid_prompt("prompt: empty")
+    if isinstance(prompt, str):
+        return prompt
+    try:
+        return msgspec.convert(prompt, Ids)
+    except msgspec.ValidationError as error:
+        raise invalid_prompt(
+            f"prompt: ids are integers from 0 to {2**32 - 1}: {error}".replace("$", "prompt")
+        ) from None
+
+
+def _number(value: int) -> str:
+    """A client's integer, cut so that a message stays short (and `str` of 4,300 digits never runs)."""
+    return str(value) if -(10**30) < value < 10**30 else "an integer of more than 30 digits"

@@ -1,0 +1,139 @@
+"""Endings: the only code that ends a connection on purpose.
+
+Each ending of a script is one function here; none of them looks at a frame or a mode's name.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from inference_lab.faults.modes import Close
+from inference_lab.wire.drain import Drain
+from inference_lab.wire.transport import abort, buffered_bytes, can_reset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twisted.internet.interfaces import IDelayedCall
+
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.pacer import Pacer
+
+_log: Final = Logger()
+
+
+class Ending:
+    """One ending in progress; `stop()` it when the connection is gone.
+
+    `carried_out` once the connection has been told to end, `lost_bytes` if the reader was given up instead.
+    """
+
+    def __init__(self, endings: Endings, request: LabRequest) -> None:
+        self.carried_out = False
+        self.lost_bytes = 0
+        self._endings = endings
+        self._request = request
+        self._drain: Drain | None = None
+        self._guard: IDelayedCall | None = None
+
+    def stop(self) -> None:
+        """Leave nothing behind."""
+        if self._drain is not None:
+            self._drain.stop()
+        if self._guard is not None and self._guard.active():
+            self._guard.cancel()
+
+    def begin(self, close: Close) -> None:
+        """Carry out the ending."""
+        self._STEPS[close](self)
+
+    def _terminator(self) -> None:
+        self._request.finish()
+
+    def _hang(self) -> None:
+        """Nothing is done: the connection is the client's to end."""
+
+    def _fin(self) -> None:
+        self._when_drained(self._lose)
+
+    def _rst(self) -> None:
+        if can_reset(self._request.transport):
+            self._when_drained(self._reset)
+        else:
+            _log.warn(
+                "{request} asked for a reset, which this transport does not have: a plain close",
+                request=self._request,
+            )
+            self._fin()
+
+    def _when_drained(self, then: Callable[[], None]) -> None:
+        self._drain = Drain(
+            self._endings.pacer,
+            self._request.transport,
+            grace_us=self._endings.flush_grace_us,
+            linger_us=self._endings.linger_us,
+            on_empty=then,
+            on_give_up=self._give_up,
+        )
+
+    def _reset(self) -> None:
+        self.carried_out = True
+        abort(self._request.transport)
+
+    def _lose(self) -> None:
+        self.carried_out = True
+        # A TLS peer may never answer close_notify; nothing is queued any more, so this is silence from the start.
+        transport = self._request.transport
+        self._guard = self._endings.pacer.clock.callLater(self._endings.linger_us / 1e6, abort, transport)
+        # Through the channel: under TLS the transport's own loseConnection never closes while HTTPChannel is
+        # registered as its producer, and only the channel's method takes that back (twisted/web/http.py).
+        self._request.loseConnection()
+
+    def _give_up(self, lost_bytes: int) -> None:
+        self.lost_bytes = lost_bytes
+        abort(self._request.transport)
+
+    _STEPS: Final = {Close.TERMINATOR: _terminator, Close.FIN: _fin, Close.RST: _rst, Close.HANG: _hang}
+
+
+class Endings:
+    """How endings are carried out: `flush_grace_us` before FIN and RST, `linger_us` for a reader without progress."""
+
+    def __init__(self, pacer: Pacer, *, flush_grace_us: int, linger_us: int) -> None:
+        self.pacer = pacer
+        self.flush_grace_us = flush_grace_us
+        self.linger_us = linger_us
+
+    def end(self, request: LabRequest, close: Close) -> Ending:
+        """Begin an ending of `request`'s response, to which nothing is written any more."""
+        ending = Ending(self, request)
+        ending.begin(close)
+        return ending
+
+    def watch(self, transport: Any) -> Drain | None:  # noqa: ANN401 - a transport of any kind
+        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost.
+
+        What the kernel has taken it delivers without us, so only a queue in this process needs watching.
+        """
+        if not buffered_bytes(transport):
+            return None
+
+        def give_up(lost_bytes: int) -> None:
+            _log.warn(
+                "{peer} read nothing for {seconds} s of a complete response: reset, {lost} bytes lost",
+                peer=transport.getPeer(),
+                seconds=self.linger_us / 1e6,
+                lost=lost_bytes,
+            )
+            abort(transport)
+
+        return Drain(
+            self.pacer,
+            transport,
+            grace_us=0,
+            linger_us=self.linger_us,
+            on_empty=lambda: None,
+            on_give_up=give_up,
+        )

@@ -1,0 +1,96 @@
+"""The engine as the reactor sees it: requests go in, token counts come out, and a request may be cancelled.
+
+`Engine` is the interface; `ConstantLatency` its simplest form: a time to the first token and a time per further one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_lab.wire.pacer import Pacer
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What the engine is asked to do: `prompt_ids` to read, then `output_tokens` (at least 1) to produce."""
+
+    prompt_ids: list[int]
+    output_tokens: int
+    priority: int = 0
+
+
+class Ticket(Protocol):
+    """A request inside the engine."""
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that came from the prefix cache; known from the first token on."""
+
+    def cancel(self) -> None:
+        """Take the request out; nothing is called any more. Does nothing when it has ended."""
+
+
+class Engine(Protocol):
+    """A simulated engine on the reactor."""
+
+    def refusal(self, job: Job) -> str | None:
+        """Why the job can never run, or None if it can."""
+
+    def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
+        """Queue a request; `on_tokens(count)` is called, never inside `submit`, each time tokens are produced."""
+
+
+class ConstantLatency:
+    """The engine of a `[latency]` table: token i of a request comes `ttft_us + i·itl_us` after it was submitted."""
+
+    def __init__(self, pacer: Pacer, *, ttft_us: int, itl_us: int) -> None:
+        self._pacer = pacer
+        self._ttft_us = ttft_us
+        self._itl_us = itl_us
+
+    def refusal(self, job: Job) -> str | None:
+        """See `Engine.refusal`: without a KV cache everything fits."""
+        del job
+        return None
+
+    def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
+        """See `Engine.submit`."""
+        return _Running(self._pacer, job.output_tokens, self._ttft_us, self._itl_us, on_tokens)
+
+
+class _Running:
+    """One request with constant latencies."""
+
+    cached_tokens = 0
+
+    def __init__(
+        self, pacer: Pacer, output_tokens: int, ttft_us: int, itl_us: int, on_tokens: Callable[[int], None]
+    ) -> None:
+        self._pacer = pacer
+        self._left = output_tokens
+        self._itl_us = itl_us
+        self._on_tokens = on_tokens
+        self._due_us = pacer.now_us() + ttft_us
+        self._slot: int | None = pacer.at(self._due_us, self._produce)
+
+    def cancel(self) -> None:
+        """See `Ticket.cancel`."""
+        self._left = 0
+        if self._slot is not None:
+            self._pacer.forget(self._slot, self._produce)
+            self._slot = None
+
+    def _produce(self) -> None:
+        """All tokens that are due: more than one after a late wake-up, the rest at once without a latency."""
+        self._slot = None
+        late_us = self._pacer.now_us() - self._due_us
+        due = self._left if not self._itl_us else min(self._left, 1 + late_us // self._itl_us)
+        self._left -= due
+        if self._left:
+            self._due_us += due * self._itl_us
+            self._slot = self._pacer.at(self._due_us, self._produce)
+        self._on_tokens(due)

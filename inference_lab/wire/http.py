@@ -1,0 +1,257 @@
+"""HTTP/1.1 as this server speaks it: Site, Channel and Request with the limits and manners of docs/wire.md.
+
+Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+`HTTPChannel._handlingRequest`, `_dataBuffer`, `_command`, `_path`, `_version`,
+`_respondToBadRequestAndDisconnect` (twisted/web/http.py).
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
+
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.web import http, server
+
+from inference_lab.errors import ApiError, body_too_large, invalid_request, not_found
+from inference_lab.wire.transport import abort, lowest, unsent_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from twisted.internet.interfaces import IDelayedCall
+    from twisted.python.failure import Failure
+    from twisted.web.resource import IResource
+
+    from inference_lab.wire.drain import Drain
+    from inference_lab.wire.endings import Endings
+
+PIPELINED_LIMIT_BYTES: Final = 65_536
+"""What a client may send behind an unfinished response. Past it the connection is reset: a paused socket would hide
+the client's departure, and a stall would never end."""
+
+DISMISSAL_S: Final = 10
+"""For how long the rest of a body is read and dropped once its request has been answered."""
+
+_ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
+
+_log: Final = Logger()
+
+
+class LabRequest(server.Request):
+    """A request whose body is held in memory up to the site's limit, and whose response may be a stream."""
+
+    channel: LabChannel
+    defaultContentType = None  # every response sets its own, or has no body
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - handed on to Twisted
+        super().__init__(*args, **kwargs)
+        self.content: BytesIO = BytesIO()
+        self.body_too_large = False
+        self.early = False  # answered before its body was complete
+        self.streaming = False
+        self._declared_too_large = False
+
+    # -- the request's body
+
+    def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
+        """The head is complete: refuse a body that announces itself as too large before it comes."""
+        self._declared_too_large = length is not None and length > self.channel.site.max_body_bytes
+        if self._declared_too_large:
+            self._process_early()
+
+    def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Keep a piece of the body; once it passes the limit, judge the request without the rest."""
+        if self.early:
+            return
+        if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
+            self.body_too_large = True
+            self._process_early()
+        else:
+            self.content.write(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
+        """The body is complete: process the request, unless that has happened already."""
+        if not self.early:
+            super().requestReceived(command, path, version)
+
+    def body(self) -> bytes:
+        """The whole body."""
+        return self.content.read()
+
+    def _process_early(self) -> None:
+        """Answer before the body has come; the channel reads and drops what still does."""
+        channel = self.channel
+        self.early = True
+        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
+        self.responseHeaders.setRawHeaders(b"connection", [b"close"])
+        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001
+
+    # -- routing
+
+    def process(self) -> None:
+        """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        error = self._unroutable()
+        if error is None:
+            super().process()
+        else:
+            self.write(self.prepare_json(error.status, error.body(), error.headers))
+            self.finish()
+
+    def _unroutable(self) -> ApiError | None:
+        if self._declared_too_large:
+            return body_too_large(self.channel.site.max_body_bytes)
+        # Twisted would take the second slash as the path's first.
+        if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
+            return not_found(repr(self.path)[2:-1])
+        if not _is_utf8(self.getHeader(b"host") or b""):
+            return invalid_request("the Host header is not UTF-8")
+        return None
+
+    def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
+        """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
+        return b"localhost"
+
+    # -- the response
+
+    def send_head(self) -> None:
+        """Send the response's head now; frames follow through `send_chunks`."""
+        self.streaming = True
+        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
+        self.write(b"")
+
+    def send_chunks(self, frames: Iterable[bytes]) -> int:
+        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes written."""
+        if self.chunked:
+            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
+        else:
+            data = b"".join(frames)
+        if self.channel is not None:
+            self.channel.write(data)
+        return len(data)
+
+    def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+        """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""
+        self.setResponseCode(status)
+        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
+        for name, value in headers:
+            self.setHeader(name, value)
+        if status != http.NO_CONTENT:
+            self.setHeader(b"content-type", b"application/json")
+            self.setHeader(b"content-length", b"%d" % len(body))
+        return body
+
+    def __repr__(self) -> str:
+        """Method and path, cut so that a log line stays a line; control characters come escaped."""
+        line = repr(b"%b %b" % (self.method, self.uri))[2:-1]
+        return line if len(line) <= 200 else line[:200] + "…"
+
+
+class LabChannel(http.HTTPChannel):
+    """A connection that notices its client leaving whatever the client has pipelined, and loses no bytes unsaid."""
+
+    site: LabSite
+    transport: Any  # Twisted types it as ITransport only
+    _pipelined_bytes = 0
+    _watch: Drain | None = None
+    _dismissal: IDelayedCall | None = None
+
+    def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """A body, or what the client pipelines behind an unfinished response: kept up to a limit."""
+        if not self._handlingRequest:
+            super().rawDataReceived(data)
+            return
+        if (
+            len(self._dataBuffer) <= 1
+        ):  # a new response: the rest of the read that brought its request may be there
+            self._pipelined_bytes = sum(map(len, self._dataBuffer))
+        self._dataBuffer.append(data)
+        self._pipelined_bytes += len(data)
+        if self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
+            _log.warn(
+                "{peer} pipelined more than {limit} bytes behind an unfinished response: reset",
+                peer=self.getPeer(),
+                limit=PIPELINED_LIMIT_BYTES,
+            )
+            abort(self.transport)
+
+    def headerReceived(self, line: bytes) -> bool:  # noqa: N802 - Twisted's name
+        """One header line. Twisted passes over `Transfer-Encoding: identity`, which a proxy may read otherwise."""
+        name, _, value = line.partition(b":")
+        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+            self._respondToBadRequestAndDisconnect()
+            return False
+        return bool(super().headerReceived(line))
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Bytes of requests, until the connection is dismissed."""
+        if self._dismissal is None:
+            super().dataReceived(data)
+
+    def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
+        """A response has been written completely: watch that the client takes it."""
+        if isinstance(request, LabRequest) and request.early:
+            self._dismiss()  # Twisted would take the rest of the body for the next request
+            return
+        super().requestDone(request)
+        if self._watch is None or self._watch.stopped:
+            self._watch = self.site.endings.watch(self.transport)
+
+    def _dismiss(self) -> None:
+        """Close our side, and for a while read and drop what comes.
+
+        A client that writes its whole body first would otherwise meet a broken pipe, and never read the answer.
+        """
+        self._dismissal = self.site.endings.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
+        if lowest(self.transport) is self.transport:
+            self.transport.loseWriteConnection()
+        else:  # TLS closes its own writing side first, and goes on reading until the peer does the same
+            self.loseConnection()
+
+    def timeoutConnection(self) -> None:  # noqa: N802 - Twisted's name
+        """The client has been idle; unless it is still taking a response, close."""
+        if unsent_bytes(self.transport):
+            self.setTimeout(self.timeOut)
+        else:
+            super().timeoutConnection()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
+        """Leave no timer behind."""
+        if self._watch is not None:
+            self._watch.stop()
+        if self._dismissal is not None and self._dismissal.active():
+            self._dismissal.cancel()
+        super().connectionLost(reason)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class LabSite(server.Site):
+    """The site: `max_body_bytes` bounds a request's body; HTTP/2 is not offered, since it changes what a death is."""
+
+    # In place of the wrapper that would negotiate HTTP/2, which is what Twisted types it as.
+    protocol = LabChannel  # type: ignore[assignment]
+    noisy = False
+    requestFactory = LabRequest  # noqa: N815 - Twisted's name
+
+    def __init__(self, resource: IResource, *, endings: Endings, max_body_bytes: int, **kwargs: Any) -> None:  # noqa: ANN401
+        super().__init__(resource, parsePOSTFormSubmission=False, **kwargs)
+        self.endings = endings
+        self.max_body_bytes = max_body_bytes
+
+    def acceptableProtocols(self) -> list[bytes]:  # noqa: N802 - Twisted's name
+        """What TLS offers in ALPN."""
+        return [b"http/1.1"]
+
+    def log(self, request: http.Request) -> None:
+        """One line per whole response; a stream's line is written where its ending is known."""
+        if isinstance(request, LabRequest) and not request.streaming:
+            _log.info("{request} {status}", request=request, status=request.code)

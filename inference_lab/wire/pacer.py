@@ -1,0 +1,95 @@
+"""The pacing wheel: many deadlines, one armed timer.
+
+Deadlines are absolute integers in microseconds, so that frame i of a stream is due at start + i·delay without drift,
+for any delay up to 2^64 ms. They are served in slots of a millisecond, which is how finely epoll waits; never early.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+_SLOT_US: Final = 1000
+_COMPACT_ABOVE: Final = 64
+
+
+class Pacer:
+    """Calls back at absolute times.
+
+    `clock` arms timers (the reactor, or task.Clock); `seconds` tells the time they are counted in and should be
+    monotonic: the reactor's own is the wall clock, which NTP may step.
+    """
+
+    def __init__(self, clock: IReactorTime, seconds: Callable[[], float]) -> None:
+        self.clock = clock
+        self._seconds = seconds
+        self._slots: dict[
+            int, dict[Callable[[], None], None]
+        ] = {}  # a dict as an ordered set: first come first served
+        self._order: list[int] = []
+        self._armed: IDelayedCall | None = None
+        self._armed_slot = 0
+        self._serving = False
+
+    def now_us(self) -> int:
+        """The time in microseconds."""
+        return round(self._seconds() * 1e6)
+
+    def at(self, due_us: int, wake: Callable[[], None]) -> int:
+        """Call `wake` once when `due_us` has come; the answer is the slot, for `forget`. Nothing may wait twice."""
+        slot = -(-due_us // _SLOT_US)
+        waiting = self._slots.get(slot)
+        if waiting is None:
+            waiting = self._slots[slot] = {}
+            heapq.heappush(self._order, slot)
+        waiting[wake] = None
+        if not self._serving and (self._armed is None or slot < self._armed_slot):
+            self._arm()
+        return slot
+
+    def forget(self, slot: int, wake: Callable[[], None]) -> None:
+        """Take back an `at` that has not been served; does nothing when it has."""
+        waiting = self._slots.get(slot)
+        if waiting is None or wake not in waiting:
+            return
+        del waiting[wake]
+        if waiting:
+            return
+        del self._slots[slot]
+        # The heap keeps the number of an emptied slot until its turn, which for a far deadline never comes.
+        if len(self._order) > 2 * len(self._slots) + _COMPACT_ABOVE or not self._slots:
+            self._order = sorted(self._slots)  # a sorted list is a heap
+        if not self._serving and slot == self._armed_slot:
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+            self._armed = None
+        while self._order and self._order[0] not in self._slots:
+            heapq.heappop(self._order)
+        if self._order:
+            self._armed_slot = self._order[0]
+            wait_us = max(0, self._armed_slot * _SLOT_US - self.now_us())
+            self._armed = self.clock.callLater(wait_us / 1e6, self._serve)
+
+    def _serve(self) -> None:
+        self._armed = None
+        self._serving = True  # what is asked for meanwhile is armed once, at the end
+        now_us = self.now_us()
+        while self._order and self._order[0] * _SLOT_US <= now_us:
+            slot = heapq.heappop(self._order)
+            waiting = self._slots.get(slot)
+            # One by one, so that a stream that ends may still take back a neighbour of the same slot.
+            while waiting:
+                wake = next(iter(waiting))
+                del waiting[wake]
+                wake()
+            self._slots.pop(slot, None)
+        self._serving = False
+        self._arm()

@@ -1,0 +1,208 @@
+"""The player: puts a script on the wire, event by event, under the consumer's back-pressure.
+
+It knows neither modes nor endings: it writes frames, waits for deadlines or tokens, and hands the ending over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.interfaces import IPushProducer
+from zope.interface import implementer
+
+from inference_lab.faults.events import Await, Event, Frame, Pause
+from inference_lab.wire.transport import abort, unsent_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twisted.internet.interfaces import IDelayedCall
+    from twisted.python.failure import Failure
+
+    from inference_lab.faults.modes import Close
+    from inference_lab.wire.endings import Ending, Endings
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.pacer import Pacer
+
+_BURST_BYTES: Final = 65_536
+"""Frames that are due together are written together up to this many bytes; then other streams get their turn."""
+
+
+@implementer(IPushProducer)
+class Player:
+    """Plays `script` as the response of `request`, whose head is sent at once.
+
+    `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone; `outcome`
+    says how in a few words for the log.
+    """
+
+    def __init__(
+        self,
+        request: LabRequest,
+        script: Iterator[Event],
+        *,
+        pacer: Pacer,
+        endings: Endings,
+        on_end: Callable[[Player, str], None],
+    ) -> None:
+        self.request = request
+        self.frames = 0
+        self.body_bytes = 0
+        self._script = script
+        self._pacer = pacer
+        self._endings = endings
+        self._on_end = on_end
+        self._due_us = 0
+        self._paused = False
+        self._next: Event | None = None  # taken from the script, not carried out yet
+        self._slot: int | None = None  # waiting for a deadline
+        self._turn: IDelayedCall | None = None  # waiting for the reactor's next turn
+        self._tokens = 0  # produced by the engine and not used yet; negative while awaited
+        self._close: Close | None = None
+        self._ending: Ending | None = None
+        self._cause: str | None = None  # why the response ends otherwise than its script says
+        self._over = False
+        self._seen_bytes: int | None = None  # see `stuck_us`
+        self._stuck_since_us = 0
+
+    def start(self) -> None:
+        """Send the head and play what is due."""
+        self.request.notifyFinish().addBoth(self._connection_done)
+        self.request.registerProducer(self, True)
+        self._due_us = self._pacer.now_us()
+        self.request.send_head()
+        self._run()
+
+    # -- what the consumer says (IPushProducer)
+
+    def pauseProducing(self) -> None:  # noqa: N802 - IPushProducer
+        """The reader is slow: write nothing more."""
+        self._paused = True
+
+    def resumeProducing(self) -> None:  # noqa: N802 - IPushProducer
+        """The reader has caught up: write what has become due."""
+        self._paused = False
+        self._run()
+
+    def stopProducing(self) -> None:  # noqa: N802 - IPushProducer
+        """The connection is gone; `_connection_done` follows and cleans up."""
+
+    # -- what the engine says
+
+    def on_tokens(self, count: int) -> None:
+        """`count` more tokens have been produced."""
+        awaited = self._tokens < 0
+        self._tokens += count
+        if awaited and self._tokens >= 0:
+            self._run()
+
+    # -- what the service says
+
+    def cut(self, cause: str) -> None:
+        """End the connection now, whatever the script says; `cause` goes to the log."""
+        self._cause = cause
+        abort(self.request.transport)
+
+    def end_now(self, cause: str) -> None:
+        """The process ends: report the response as over."""
+        self._finished(cause)
+
+    def stuck_us(self, now_us: int) -> int:
+        """For how long the reader has taken nothing although something was there for it; 0 if nothing was."""
+        if self._ending is not None:
+            return 0  # the ending has its own patience
+        if self._seen_bytes == self.body_bytes:
+            return 0  # all of it was acknowledged at the last look, and nothing was written since
+        unsent = unsent_bytes(self.request.transport)
+        delivered = self.body_bytes - unsent
+        if not unsent:
+            self._seen_bytes = self.body_bytes
+        elif delivered != self._seen_bytes:
+            self._seen_bytes = delivered
+            self._stuck_since_us = now_us
+            return 0
+        return now_us - self._stuck_since_us if unsent else 0
+
+    # -- playing
+
+    def _run(self) -> None:
+        if self._slot is not None or self._turn is not None or self._tokens < 0 or self._close is not None:
+            return
+        batch: list[bytes] = []
+        batch_bytes = 0
+        now_us = self._pacer.now_us()
+        while not self._over:
+            event = self._next if self._next is not None else next(self._script)
+            self._next = None
+            if isinstance(event, Frame):
+                if self._paused:
+                    self._next = event
+                    break
+                batch.append(event.data)
+                batch_bytes += len(event.data)
+                if batch_bytes >= _BURST_BYTES:
+                    self._write(batch)
+                    batch, batch_bytes = [], 0
+                    if not self._paused:
+                        self._turn = self._pacer.clock.callLater(0, self._next_turn)
+                        return
+            elif isinstance(event, Pause):
+                self._due_us += event.ms * 1000
+                if self._due_us > now_us:
+                    self._write(batch)
+                    self._slot = self._pacer.at(self._due_us, self._deadline)
+                    return
+            elif isinstance(event, Await):
+                self._tokens -= event.tokens
+                if self._tokens < 0:
+                    break
+            else:
+                self._write(batch)
+                self._end(event)
+                return
+        self._write(batch)
+
+    def _write(self, batch: list[bytes]) -> None:
+        if batch:
+            self.frames += len(batch)
+            self.body_bytes += self.request.send_chunks(batch)
+
+    def _deadline(self) -> None:
+        self._slot = None
+        self._run()
+
+    def _next_turn(self) -> None:
+        self._turn = None
+        self._run()
+
+    def _end(self, close: Close) -> None:
+        self._close = close
+        self.request.unregisterProducer()
+        self._ending = self._endings.end(self.request, close)
+
+    # -- the end
+
+    def _connection_done(self, result: Failure | None) -> None:
+        """The response was finished (None), or its connection was lost."""
+        ending = self._ending
+        if ending is not None and ending.lost_bytes:
+            outcome = f"reader made no progress: reset, {ending.lost_bytes} bytes lost"
+        elif self._cause is not None:
+            outcome = self._cause
+        elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
+            outcome = self._close.value
+        else:
+            outcome = "client left"
+        self._finished(outcome)
+
+    def _finished(self, outcome: str) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._slot is not None:
+            self._pacer.forget(self._slot, self._deadline)
+        if self._turn is not None:
+            self._turn.cancel()
+        if self._ending is not None:
+            self._ending.stop()
+        self._on_end(self, outcome)

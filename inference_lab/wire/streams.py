@@ -1,0 +1,89 @@
+"""The live streams of a server: started here, swept for readers that take nothing, reported when they end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twisted.logger import Logger
+
+from inference_lab.wire.player import Player
+from inference_lab.wire.transport import unsent_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from twisted.internet.interfaces import IDelayedCall
+
+    from inference_lab.faults.events import Event
+    from inference_lab.wire.endings import Endings
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.pacer import Pacer
+
+_SWEEPS_PER_TIMEOUT: Final = 60
+
+_log: Final = Logger()
+
+
+class Streams:
+    """Plays scripts as responses.
+
+    A reader that takes nothing for `reader_timeout_us` although there is something for it is reset: one sweep over
+    all streams looks for such readers, not a timer per stream.
+    """
+
+    def __init__(self, pacer: Pacer, endings: Endings, *, reader_timeout_us: int) -> None:
+        self._pacer = pacer
+        self._endings = endings
+        self._timeout_us = reader_timeout_us
+        self._live: dict[Player, tuple[str, Callable[[], None]]] = {}
+        self._sweep: IDelayedCall | None = None
+
+    def play(
+        self,
+        request: LabRequest,
+        script: Iterator[Event],
+        trigger: str,
+        on_gone: Callable[[], None] = lambda: None,
+    ) -> Player:
+        """Answer `request` with `script`; `trigger` names its cause in the log, `on_gone` is called when it is over."""
+        player = Player(request, script, pacer=self._pacer, endings=self._endings, on_end=self._ended)
+        self._live[player] = (trigger, on_gone)
+        if self._sweep is None:
+            self._arm()
+        player.start()
+        return player
+
+    def end_all(self, cause: str) -> None:
+        """Report every live stream as ended by `cause`, which is about to end the process."""
+        for player in list(self._live):
+            player.end_now(cause)
+
+    def _ended(self, player: Player, outcome: str) -> None:
+        trigger, on_gone = self._live.pop(player)
+        _log.info(
+            "{request} 200 {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
+            request=player.request,
+            trigger=trigger,
+            frames=player.frames,
+            bytes=player.body_bytes,
+            outcome=outcome,
+        )
+        if not self._live and self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
+        on_gone()
+
+    def _arm(self) -> None:
+        self._sweep = self._pacer.clock.callLater(self._timeout_us / _SWEEPS_PER_TIMEOUT / 1e6, self._look)
+
+    def _look(self) -> None:
+        self._sweep = None
+        now_us = self._pacer.now_us()
+        for player in list(self._live):
+            if player.stuck_us(now_us) >= self._timeout_us:
+                lost = unsent_bytes(player.request.transport)
+                player.cut(
+                    f"reader made no progress for {self._timeout_us / 1e6:g} s: reset, {lost} bytes lost"
+                )
+        if self._live:
+            self._arm()

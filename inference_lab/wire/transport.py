@@ -1,0 +1,101 @@
+"""Connections: a TCP transport that sends at once, and what can be asked of any transport under a response.
+
+Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+`FileDescriptor._tempDataLen`, `_writeDisconnected` (twisted/internet/abstract.py);
+`TLSMemoryBIOProtocol._appSendBuffer`, `BufferingTLSTransport._aggregator` and its `_buffer`
+(twisted/protocols/tls.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import socket
+import struct
+import termios
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet import tcp
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_INT = struct.Struct("i")
+
+
+class EagerServer(tcp.Server):
+    """A server connection that hands bytes to the kernel inside `write` instead of in the reactor's next pass.
+
+    It saves two epoll_ctl calls and a second pass per frame. Whatever the kernel does not take goes the ordinary way,
+    so back-pressure, producers and closing stay Twisted's.
+    """
+
+    def write(self, data: bytes) -> None:
+        """Send at once when nothing is queued; queue what is left."""
+        if (
+            data
+            and self.connected
+            and not self.disconnecting
+            and not self._writeDisconnected
+            and not self._tempDataLen
+            and self.offset == len(self.dataBuffer)
+        ):
+            sent = self.writeSomeData(data)
+            # A send error is not reported here, in the caller's turn: the queued write meets it again and the
+            # reactor reports the loss in its own.
+            if isinstance(sent, int) and sent:
+                if sent == len(data):
+                    return
+                data = data[sent:]
+        super().write(data)
+
+    def writeSequence(self, iovec: Iterable[bytes]) -> None:  # noqa: N802 - Twisted's name
+        """Send the pieces as one write."""
+        self.write(b"".join(iovec))
+
+
+def lowest(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, which Twisted does not type
+    """The transport nearest the kernel: under TLS the TCP connection that carries it."""
+    while isinstance(transport, TLSMemoryBIOProtocol):
+        transport = transport.transport
+    return transport
+
+
+def buffered_bytes(transport: Any) -> int:  # noqa: ANN401
+    """Bytes written to `transport` that this process still holds, TLS layers included."""
+    held = 0
+    while isinstance(transport, TLSMemoryBIOProtocol):
+        held += sum(map(len, transport._appSendBuffer))  # noqa: SLF001 - twisted/protocols/tls.py
+        aggregator = getattr(transport, "_aggregator", None)  # twisted/protocols/tls.py
+        held += sum(map(len, getattr(aggregator, "_buffer", ())))
+        transport = transport.transport
+    if isinstance(transport, tcp.Connection):
+        held += len(transport.dataBuffer) - transport.offset + transport._tempDataLen  # noqa: SLF001 - abstract.py
+    return held
+
+
+def unsent_bytes(transport: Any) -> int:  # noqa: ANN401
+    """Bytes written to `transport` that the peer's kernel has not acknowledged; 0 where there is no socket."""
+    connection = lowest(transport)
+    if not isinstance(connection, tcp.Connection) or connection.disconnected:
+        return 0
+    try:
+        answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, _INT.pack(0))
+    except (OSError, ValueError):  # closed under us: nothing of it is ours to send any more
+        return buffered_bytes(transport)
+    (in_kernel,) = _INT.unpack(answer)
+    return buffered_bytes(transport) + int(in_kernel)
+
+
+def can_reset(transport: Any) -> bool:  # noqa: ANN401
+    """Whether the connection knows a reset at all: TCP does, Unix sockets and in-memory transports do not."""
+    connection = lowest(transport)
+    return isinstance(connection, tcp.Connection) and connection.socket.family in {
+        socket.AF_INET,
+        socket.AF_INET6,
+    }
+
+
+def abort(transport: Any) -> None:  # noqa: ANN401
+    """Drop the connection at once, everything unsent with it: a RST on TCP, without TLS close_notify."""
+    lowest(transport).abortConnection()

@@ -1,0 +1,105 @@
+"""The pacing wheel on a clock that the test advances."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+
+from inference_lab.wire.pacer import Pacer
+
+
+class Recorder:
+    """Something that waits, and remembers when it was called."""
+
+    def __init__(self, pacer: Pacer, due_us: int) -> None:
+        self.pacer = pacer
+        self.due_us = due_us
+        self.called_us: list[int] = []
+        self.slot = pacer.at(due_us, self.wake)
+
+    def wake(self) -> None:
+        self.called_us.append(self.pacer.now_us())
+
+    def forget(self) -> None:
+        self.pacer.forget(self.slot, self.wake)
+
+
+def wheel() -> tuple[Clock, Pacer]:
+    clock = Clock()
+    return clock, Pacer(clock, clock.seconds)
+
+
+@given(st.lists(st.integers(0, 50_000), max_size=40), st.data())
+def test_each_waiter_is_called_once_never_early_and_at_most_a_slot_late(
+    dues: list[int], data: st.DataObject
+) -> None:
+    clock, pacer = wheel()
+    waiters = [Recorder(pacer, due) for due in dues]
+    forgotten = [waiter for waiter in waiters if data.draw(st.booleans())]
+    for waiter in forgotten:
+        waiter.forget()
+        waiter.forget()  # a second time does nothing
+    for _ in range(60):
+        clock.advance(2**-10)  # a binary fraction just under a slot, which adds up exactly
+    for waiter in waiters:
+        if waiter in forgotten:
+            assert waiter.called_us == []
+        else:
+            (called_us,) = waiter.called_us
+            assert waiter.due_us <= called_us <= waiter.due_us + 2_000
+    assert clock.getDelayedCalls() == []
+
+
+def test_waiters_of_one_slot_are_called_first_come_first_served() -> None:
+    clock, pacer = wheel()
+    order: list[str] = []
+    pacer.at(1500, lambda: order.append("a"))
+    pacer.at(1200, lambda: order.append("b"))
+    clock.advance(0.002)
+    assert order == ["a", "b"]
+
+
+def test_one_timer_is_armed_however_many_wait() -> None:
+    clock, pacer = wheel()
+    waiters = [Recorder(pacer, due * 700) for due in range(100)]
+    assert len(clock.getDelayedCalls()) == 1
+    for waiter in waiters:
+        waiter.forget()
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_waiter_may_forget_its_neighbour_of_the_same_slot_and_wait_again() -> None:
+    clock, pacer = wheel()
+    second: Recorder
+
+    def first() -> None:
+        second.forget()
+        later.append(Recorder(pacer, 10_000))
+
+    later: list[Recorder] = []
+    pacer.at(1_000, first)
+    second = Recorder(pacer, 1_000)
+    clock.advance(0.0015)
+    assert second.called_us == []
+    clock.advance(0.01)
+    assert len(later[0].called_us) == 1
+    assert clock.getDelayedCalls() == []
+
+
+def test_a_deadline_of_two_to_the_64_milliseconds_waits_and_is_forgotten() -> None:
+    clock, pacer = wheel()
+    far = Recorder(pacer, (2**64 - 1) * 1000 * (2**32 - 1))
+    clock.advance(86_400)
+    assert far.called_us == []
+    far.forget()
+    assert clock.getDelayedCalls() == []
+
+
+def test_forgotten_far_deadlines_do_not_pile_up() -> None:
+    _, pacer = wheel()
+    near = Recorder(pacer, 1_000)
+    for due in range(10_000):
+        Recorder(pacer, 10**12 + due * 1000).forget()
+    assert len(pacer._order) < 200  # noqa: SLF001 - memory is what is being looked at
+    near.forget()

@@ -1,0 +1,57 @@
+"""What the options do to the wire."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .rawclient import CHAT, OPEN, Connection, fault_request
+from .server import CONSOLE, TWISTD, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .server import Server
+
+GRACE_MS = 700
+
+
+@pytest.fixture(scope="module", params=[TWISTD, CONSOLE], ids=["twistd", "console script"])
+def graceful(request: pytest.FixtureRequest, one_config: Path) -> Iterator[Server]:
+    """A long flush grace, and an engine a thousand times as fast."""
+    more = ("--enable-directives", "--flush-grace-ms", str(GRACE_MS), "--speed", "1000")
+    server = start(one_config, *more, how=request.param)
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("fault", ["reset", "cut_between_frames", "mid_reasoning"])
+def test_an_abrupt_death_waits_for_the_flush_grace_even_if_all_is_acknowledged(
+    graceful: Server, fault: str
+) -> None:
+    with Connection(graceful.address) as connection:
+        connection.send(fault_request(CHAT, fault + ";delay_ms=0"))
+        connection.until(b"0002")
+        last = time.monotonic()
+        assert connection.until_end().end != OPEN
+        assert time.monotonic() - last > GRACE_MS / 1000 - 0.1
+
+
+def test_a_graceful_death_does_not_wait(graceful: Server) -> None:
+    """Bounded from above only by the grace itself, which is long here."""
+    with Connection(graceful.address) as connection:
+        connection.send(fault_request(CHAT, "cancelled_499;delay_ms=0"))
+        start_of_it = time.monotonic()
+        assert connection.response().chunked.terminated
+        assert time.monotonic() - start_of_it < GRACE_MS / 1000
+
+
+def test_the_speed_of_the_engine_does_not_change_the_delay_of_a_fault(graceful: Server) -> None:
+    with Connection(graceful.address) as connection:
+        connection.send(fault_request(CHAT, "stall;after_chunks=2;delay_ms=60000"))
+        connection.until(b"assistant")
+        assert connection.until_end(timeout=0.4).end == OPEN
+        assert len(connection.result(OPEN).chunked.chunks) == 1

@@ -1,0 +1,54 @@
+"""Guards: each private name of Twisted that the wire ring relies on exists and means what it meant."""
+
+from __future__ import annotations
+
+import inspect
+
+from twisted.internet import abstract, tcp
+from twisted.protocols import tls
+from twisted.web import http, server
+
+from inference_lab.wire.http import LabChannel, LabRequest, LabSite
+
+
+def source(thing: object) -> str:
+    return inspect.getsource(thing)  # type: ignore[arg-type]
+
+
+def test_a_file_descriptor_queues_in_its_temporary_buffer_and_counts_it() -> None:
+    assert "self._tempDataLen += len(data)" in source(abstract.FileDescriptor.write)
+    assert "self._writeDisconnected" in source(abstract.FileDescriptor.write)
+    assert {"dataBuffer", "offset", "_writeDisconnected"} <= vars(abstract.FileDescriptor).keys()
+
+
+def test_a_port_makes_its_connections_with_its_transport_attribute() -> None:
+    assert tcp.Port.transport is tcp.Server
+    assert "self.transport(" in source(tcp.Port.doRead)
+
+
+def test_tls_holds_bytes_in_its_send_buffer_and_its_aggregator() -> None:
+    assert "self._appSendBuffer.append(octets)" in source(tls.TLSMemoryBIOProtocol)
+    assert "_aggregator" in source(tls.BufferingTLSTransport)
+    aggregator = tls._AggregateSmallWrites(lambda _: None, None)  # type: ignore[arg-type] # noqa: SLF001
+    assert aggregator._buffer == []  # noqa: SLF001
+
+
+def test_a_channel_keeps_what_is_pipelined_in_its_data_buffer_while_it_handles_a_request() -> None:
+    raw = source(http.HTTPChannel.rawDataReceived)
+    assert "if self._handlingRequest:" in raw
+    assert "self._dataBuffer.append(data)" in raw
+    assert 'b"".join(self._dataBuffer)' in source(http.HTTPChannel.requestDone)
+
+
+def test_the_methods_that_are_overridden_are_the_ones_twisted_calls() -> None:
+    assert "req.gotLength(self.length)" in source(http.HTTPChannel.allHeadersReceived)
+    assert "handleContentChunk" in source(http.HTTPChannel)
+    assert "req.requestReceived(command, path, version)" in source(http.HTTPChannel.allContentReceived)
+    assert "self._command = command" in source(http.HTTPChannel.lineReceived)
+    assert "self._path = request" in source(http.HTTPChannel.lineReceived)
+    assert "self._version = version" in source(http.HTTPChannel.lineReceived)
+    assert callable(http.HTTPChannel._respondToBadRequestAndDisconnect)  # noqa: SLF001
+    assert "self.channel.requestDone(self)" in source(http.Request._cleanup)  # noqa: SLF001
+    assert "channel.requestFactory = self.requestFactory" in source(server.Site.buildProtocol)
+    assert LabSite.protocol is LabChannel
+    assert LabSite.requestFactory is LabRequest
