@@ -18,7 +18,6 @@ from twisted.python.failure import Failure
 
 from inference_lab.config import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
-from inference_lab.faults.modes import Close
 from inference_lab.settings import Settings, StartError, settings_from
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
@@ -140,7 +139,7 @@ def _refuse_impossible_resets(port: IListeningPort, models: tuple[ServedModel, .
         return
     for model in models:
         for fault in model.fault.elements if model.fault is not None else ():
-            if fault is not None and fault.row.close is Close.RST:
+            if fault is not None and "rst" in fault.death.close:
                 port.stopListening()
                 raise StartError(
                     f"{model.source}: [fault] mode {fault.mode} needs TCP; a Unix socket has no reset"

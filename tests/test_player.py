@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.faults.death import Close
 from inference_lab.faults.events import Await, Event, Frame, Pause
-from inference_lab.faults.modes import Close
 from tests.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.answer import fault_pieces, healthy
+from inference_lab.answer import healthy
 from inference_lab.errors import ApiError, bad_directive
 from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
@@ -18,9 +18,10 @@ from inference_lab.faults.trigger import choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
 from inference_lab.shapes import ChatShape, Completion, Counts
-from inference_lab.web.checks import require_chunks
+from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common
+from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
 if TYPE_CHECKING:
@@ -34,12 +35,6 @@ if TYPE_CHECKING:
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.streams import Streams
-
-_STREAM_HEAD: Final = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
-)
 
 _log: Final = Logger()
 _R = TypeVar("_R", bound=Common)
@@ -55,9 +50,7 @@ class Stream(Resource):
         self._start = start
 
     def render(self, request: LabRequest) -> int:
-        """Send the head and start playing."""
-        for name, value in _STREAM_HEAD:
-            request.responseHeaders.setRawHeaders(name, [value])
+        """Start playing."""
         self._start(request)
         return NOT_DONE_YET
 
@@ -98,11 +91,12 @@ class Answers:
             prompt.position.progress,
             accepted.header_plan,
             lambda: self._plan_in_prompt(request, prompt, streaming=bool(body.stream)),
-            served.config.fault if body.stream else None,
+            acting(served.config.fault, streaming=bool(body.stream)),
             lambda: endpoint.echo(body) if self._directives else None,
         )
         if trigger.fault is not None:
             require_chunks(request)
+            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
             return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
@@ -125,32 +119,34 @@ class Answers:
                 return None
             reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
             raise bad_directive(f"in the prompt: {reason}") from None
-        if not streaming:
-            raise bad_directive('in the prompt: a fault needs a streaming request: set "stream": true')
+        if not acts(plan, streaming=streaming):
+            raise bad_directive(f"in the prompt: {NEEDS_STREAM}")
         return plan
 
     def _fault(
-        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, source: str
+        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
     ) -> Stream:
+        body, style, death = accepted.body, accepted.served.style, fault.death
         completion = self._fixed_completion(endpoint, accepted, fault.canonical())
+        answer = _text_plan(endpoint, accepted, prompt)
+        source = AnswerSource(
+            style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
+        )
+        prompt_tokens = len(prompt.ids)
+        counts = Counts(prompt_tokens, answer.completion_tokens)
         try:
-            pieces = fault_pieces(
-                accepted.served.style,
-                prompt.position,
-                fault.row.content.value,
-                chat=endpoint.is_chat,
-                call=call_target_of(accepted.body),
+            script = fault_script(
+                death,
+                endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
+                source,
+                prompt_tokens=prompt_tokens,
+                include_usage=body.include_usage,
+                whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
+                streaming=bool(body.stream),
             )
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
-        script = fault_script(
-            fault,
-            endpoint.shape(accepted.body, completion, prompt),
-            pieces,
-            prompt_tokens=len(prompt.ids),
-            include_usage=accepted.body.include_usage,
-        )
-        trigger = f"{source} {fault.canonical()}"
+        trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
@@ -245,6 +241,19 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
         answer_words=config.answer.tokens,
         max_tokens=asked,
         context_left=left,
+    )
+
+
+def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+    """The whole answer as a fault plays it: text only, and past the context rather than refused."""
+    config = accepted.served.config
+    return healthy(
+        accepted.served.style,
+        prompt.position,
+        chat=endpoint.is_chat,
+        answer_words=config.answer.tokens,
+        max_tokens=accepted.body.token_limit,
+        context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
     )
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.formats import Format
 
+REASONING_KEY: Final = "reasoning_content"
+
 _R = TypeVar("_R", bound=Common)
 
 
@@ -64,8 +66,10 @@ class Endpoint(Generic[_R]):
         """The echo-directive in the prompt, on the endpoint that has them."""
         raise NotImplementedError
 
-    def shape(self, body: _R, completion: Completion, prompt: Prompt) -> Shape:
-        """The frames of a stream."""
+    def shape(
+        self, body: _R, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
+    ) -> Shape:
+        """The frames of a stream; `reasoning_key` is that of a chat delta."""
         raise NotImplementedError
 
     def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
@@ -104,8 +108,10 @@ class _Chat(Endpoint[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
 
-    def shape(self, body: ChatRequest, completion: Completion, prompt: Prompt) -> Shape:
-        return _telling(ChatShape(completion, call_target_of(body).name), body, prompt)
+    def shape(
+        self, body: ChatRequest, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
+    ) -> Shape:
+        return _telling(ChatShape(completion, call_target_of(body).name, reasoning_key), body, prompt)
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -159,7 +165,15 @@ class _Completions(Endpoint[CompletionsRequest]):
         del body  # echo-directives are a chat feature
         return None
 
-    def shape(self, body: CompletionsRequest, completion: Completion, prompt: Prompt) -> Shape:
+    def shape(
+        self,
+        body: CompletionsRequest,
+        completion: Completion,
+        prompt: Prompt,
+        *,
+        reasoning_key: str = REASONING_KEY,
+    ) -> Shape:
+        del reasoning_key  # raw text has no keys
         return _telling(CompletionsShape(completion), body, prompt)
 
     def whole(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.faults.modes import Close
+from inference_lab.faults.death import Close
 from inference_lab.wire.drain import Drain
-from inference_lab.wire.transport import abort, buffered_bytes, can_reset
+from inference_lab.wire.transport import abort, buffered_bytes, can_reset, lowest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,6 +68,12 @@ class Ending:
             )
             self._fin()
 
+    def _tls_raw(self) -> None:
+        self._when_drained(self._lose_raw)
+
+    def _stale(self) -> None:
+        self._request.channel.reset_on_data()
+
     def _when_drained(self, then: Callable[[], None]) -> None:
         self._drain = Drain(
             self._endings.pacer,
@@ -91,11 +97,23 @@ class Ending:
         # registered as its producer, and only the channel's method takes that back (twisted/web/http.py).
         self._request.loseConnection()
 
+    def _lose_raw(self) -> None:
+        """Close below TLS, so that no close_notify goes out."""
+        self.carried_out = True
+        lowest(self._request.transport).loseConnection()
+
     def _give_up(self, lost_bytes: int) -> None:
         self.lost_bytes = lost_bytes
         abort(self._request.transport)
 
-    _STEPS: Final = {Close.TERMINATOR: _terminator, Close.FIN: _fin, Close.RST: _rst, Close.HANG: _hang}
+    _STEPS: Final = {
+        Close.TERMINATOR: _terminator,
+        Close.FIN: _fin,
+        Close.RST: _rst,
+        Close.HANG: _hang,
+        Close.TLS_RAW: _tls_raw,
+        Close.STALE: _stale,
+    }
 
 
 class Endings:

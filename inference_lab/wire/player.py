@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
-from inference_lab.faults.events import Await, Event, Frame, Pause
+from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.modes import Close
+    from inference_lab.faults.death import Close
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
@@ -30,7 +30,7 @@ _BURST_BYTES: Final = 65_536
 
 @implementer(IPushProducer)
 class Player:
-    """Plays `script` as the response of `request`, whose head is sent at once.
+    """Plays `script` as the response of `request`.
 
     `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone; `outcome`
     says how in a few words for the log.
@@ -66,11 +66,10 @@ class Player:
         self._stuck_since_us = 0
 
     def start(self) -> None:
-        """Send the head and play what is due."""
+        """Play what is due."""
         self.request.notifyFinish().addBoth(self._connection_done)
         self.request.registerProducer(self, True)
         self._due_us = self._pacer.now_us()
-        self.request.send_head()
         self._run()
 
     # -- what the consumer says (IPushProducer)
@@ -156,6 +155,13 @@ class Player:
                 self._tokens -= event.tokens
                 if self._tokens < 0:
                     break
+            elif isinstance(event, Raw):
+                # Rare enough to go alone: what is framed before it goes first.
+                self._write(batch)
+                batch, batch_bytes = [], 0
+                self.body_bytes += self.request.send_raw(event.data)
+            elif isinstance(event, Head):
+                self.request.send_head(event)
             else:
                 self._write(batch)
                 self._end(event)
