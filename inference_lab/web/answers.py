@@ -97,7 +97,7 @@ class Answers:
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
-            lambda: self._plan_in_prompt(request, prompt, streaming=bool(body.stream)),
+            lambda: self._plan_in_prompt(request, prompt, endpoint.prompt_field, streaming=bool(body.stream)),
             served.config.fault if body.stream else None,
             lambda: endpoint.echo(body) if self._directives else None,
         )
@@ -108,7 +108,9 @@ class Answers:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
 
-    def _plan_in_prompt(self, request: LabRequest, prompt: Prompt, *, streaming: bool) -> FaultPlan | None:
+    def _plan_in_prompt(
+        self, request: LabRequest, prompt: Prompt, param: str, *, streaming: bool
+    ) -> FaultPlan | None:
         try:
             text = directive_in(prompt.position.proper)
             if text is None:
@@ -124,9 +126,11 @@ class Answers:
             if not self._directives:
                 return None
             reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
-            raise bad_directive(f"in the prompt: {reason}") from None
+            raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not streaming:
-            raise bad_directive('in the prompt: a fault needs a streaming request: set "stream": true')
+            raise bad_directive(
+                'a fault in the prompt needs a streaming request: set "stream": true', param=param
+            )
         return plan
 
     def _fault(
@@ -202,18 +206,22 @@ class Answers:
 
             return Stream(start)
 
-        answer: Deferred[bytes] = Deferred(lambda _: ticket.cancel())
+        # Written in a callback: a defect in it is this request's alone, and Klein answers it.
+        answer: Deferred[None] = Deferred(lambda _: ticket.cancel())
         awaited = job.output_tokens
 
         def on_tokens(count: int) -> None:
             nonlocal awaited
             awaited -= count
             if not awaited:
-                whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
-                answer.callback(request.prepare_json(200, whole))
+                answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
-        return answer
+        return answer.addCallback(
+            lambda _: request.prepare_json(
+                200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+            )
+        )
 
     @staticmethod
     def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
@@ -249,8 +257,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
 
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
-    param = "messages" if endpoint.is_chat else "prompt"
-    return ApiError(400, "context_length_exceeded", message, param=param)
+    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
 
 
 def _discard(_: object) -> None:

@@ -41,6 +41,7 @@ class Endpoint(Generic[_R]):
 
     path: str
     is_chat: bool
+    prompt_field: str
     id_prefix: str
     kind: type[_R]
 
@@ -76,6 +77,7 @@ class Endpoint(Generic[_R]):
 class _Chat(Endpoint[ChatRequest]):
     path = "/v1/chat/completions"
     is_chat = True
+    prompt_field = "messages"
     id_prefix = CHAT_PREFIX
     kind = ChatRequest
 
@@ -140,6 +142,7 @@ class _Chat(Endpoint[ChatRequest]):
 class _Completions(Endpoint[CompletionsRequest]):
     path = "/v1/completions"
     is_chat = False
+    prompt_field = "prompt"
     id_prefix = COMPLETIONS_PREFIX
     kind = CompletionsRequest
 
