@@ -76,6 +76,7 @@ def test_a_malformed_directive_is_refused_with_what_is_wrong_and_the_valid_modes
 
 @given(st.text() | st.from_regex(r"[a-z_]{0,14}(;[a-z_0-9= ]{0,20}){0,4}"))
 @example("cut_mid_frame;utf8=\x00")
+@example("cut_mid_frame")
 def test_no_text_raises_anything_but_a_one_line_refusal(text: str) -> None:
     try:
         fault = parse_directive(text)
@@ -83,7 +84,7 @@ def test_no_text_raises_anything_but_a_one_line_refusal(text: str) -> None:
         refusal = str(error)
     else:
         refusal = ""
-        assert parse_directive(fault_text(fault)) == fault
+        assert parse_directive(fault_text(fault)).canonical() == fault.canonical()
     assert "\n" not in refusal
 
 
