@@ -90,7 +90,7 @@ class Answers:
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
-            lambda: self._plan_in_prompt(request, prompt, streaming=bool(body.stream)),
+            lambda: self._plan_in_prompt(request, prompt, endpoint.prompt_field, streaming=bool(body.stream)),
             acting(served.config.fault, streaming=bool(body.stream)),
             lambda: endpoint.echo(body) if self._directives else None,
         )
@@ -102,7 +102,9 @@ class Answers:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
 
-    def _plan_in_prompt(self, request: LabRequest, prompt: Prompt, *, streaming: bool) -> FaultPlan | None:
+    def _plan_in_prompt(
+        self, request: LabRequest, prompt: Prompt, param: str, *, streaming: bool
+    ) -> FaultPlan | None:
         try:
             text = directive_in(prompt.position.proper)
             if text is None:
@@ -118,9 +120,9 @@ class Answers:
             if not self._directives:
                 return None
             reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
-            raise bad_directive(f"in the prompt: {reason}") from None
+            raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
-            raise bad_directive(f"in the prompt: {NEEDS_STREAM}")
+            raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
         return plan
 
     def _fault(
@@ -198,18 +200,22 @@ class Answers:
 
             return Stream(start)
 
-        answer: Deferred[bytes] = Deferred(lambda _: ticket.cancel())
+        # Written in a callback: a defect in it is this request's alone, and Klein answers it.
+        answer: Deferred[None] = Deferred(lambda _: ticket.cancel())
         awaited = job.output_tokens
 
         def on_tokens(count: int) -> None:
             nonlocal awaited
             awaited -= count
             if not awaited:
-                whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
-                answer.callback(request.prepare_json(200, whole))
+                answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
-        return answer
+        return answer.addCallback(
+            lambda _: request.prepare_json(
+                200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+            )
+        )
 
     @staticmethod
     def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
@@ -258,8 +264,7 @@ def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -
 
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
-    param = "messages" if endpoint.is_chat else "prompt"
-    return ApiError(400, "context_length_exceeded", message, param=param)
+    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
 
 
 def _discard(_: object) -> None:

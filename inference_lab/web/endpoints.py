@@ -43,6 +43,7 @@ class Endpoint(Generic[_R]):
 
     path: str
     is_chat: bool
+    prompt_field: str
     id_prefix: str
     kind: type[_R]
 
@@ -80,6 +81,7 @@ class Endpoint(Generic[_R]):
 class _Chat(Endpoint[ChatRequest]):
     path = "/v1/chat/completions"
     is_chat = True
+    prompt_field = "messages"
     id_prefix = CHAT_PREFIX
     kind = ChatRequest
 
@@ -146,6 +148,7 @@ class _Chat(Endpoint[ChatRequest]):
 class _Completions(Endpoint[CompletionsRequest]):
     path = "/v1/completions"
     is_chat = False
+    prompt_field = "prompt"
     id_prefix = COMPLETIONS_PREFIX
     kind = CompletionsRequest
 

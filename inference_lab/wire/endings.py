@@ -27,10 +27,12 @@ _log: Final = Logger()
 class Ending:
     """One ending in progress; `stop()` it when the connection is gone.
 
-    `carried_out` once the connection has been told to end, `lost_bytes` if the reader was given up instead.
+    `close` is the ending that is really made, `carried_out` once the connection has been told to end, `lost_bytes` if
+    the reader was given up instead.
     """
 
-    def __init__(self, endings: Endings, request: LabRequest) -> None:
+    def __init__(self, endings: Endings, request: LabRequest, close: Close) -> None:
+        self.close = close
         self.carried_out = False
         self.lost_bytes = 0
         self._endings = endings
@@ -45,9 +47,9 @@ class Ending:
         if self._guard is not None and self._guard.active():
             self._guard.cancel()
 
-    def begin(self, close: Close) -> None:
+    def begin(self) -> None:
         """Carry out the ending."""
-        self._STEPS[close](self)
+        self._STEPS[self.close](self)
 
     def _terminator(self) -> None:
         self._request.finish()
@@ -66,6 +68,7 @@ class Ending:
                 "{request} asked for a reset, which this transport does not have: a plain close",
                 request=self._request,
             )
+            self.close = Close.FIN
             self._fin()
 
     def _tls_raw(self) -> None:
@@ -126,8 +129,8 @@ class Endings:
 
     def end(self, request: LabRequest, close: Close) -> Ending:
         """Begin an ending of `request`'s response, to which nothing is written any more."""
-        ending = Ending(self, request)
-        ending.begin(close)
+        ending = Ending(self, request, close)
+        ending.begin()
         return ending
 
     def watch(self, transport: Any) -> Drain | None:  # noqa: ANN401 - a transport of any kind

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
 from zope.interface import implementer
 
 from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
+
+_log: Final = Logger()
 
 _BURST_BYTES: Final = 65_536
 """Frames that are due together are written together up to this many bytes; then other streams get their turn."""
@@ -125,6 +128,14 @@ class Player:
     # -- playing
 
     def _run(self) -> None:
+        """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
+        try:
+            self._play()
+        except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
+            _log.failure("{request}: a defect in its script", request=self.request)
+            self.cut("a defect: reset")
+
+    def _play(self) -> None:
         if self._slot is not None or self._turn is not None or self._tokens < 0 or self._close is not None:
             return
         batch: list[bytes] = []
@@ -196,7 +207,7 @@ class Player:
         elif self._cause is not None:
             outcome = self._cause
         elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
-            outcome = self._close.value
+            outcome = (self._close if ending is None else ending.close).value
         else:
             outcome = "client left"
         self._finished(outcome)
