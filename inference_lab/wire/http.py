@@ -123,9 +123,9 @@ class LabRequest(server.Request):
         In place of Twisted's own first write, which would decide the framing by itself.
         """
         headers = self.responseHeaders
-        headers.addRawHeader(*_ANY_ORIGIN)
         for name, value in head.headers:
             headers.setRawHeaders(name, [value])
+        headers.addRawHeader(*_ANY_ORIGIN)
         if head.content_length is not None:
             headers.setRawHeaders(b"content-length", [b"%d" % head.content_length])
         self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
