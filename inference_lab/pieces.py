@@ -16,7 +16,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """What one content frame carries.
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends, `name` what a call's
+    announcement tells.
     """
 
     channel: Channel
@@ -24,6 +25,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     raw: str
     token_count: int
     words: int
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,24 +87,23 @@ def _head(completion: Completion, kind: bytes) -> bytes:
 class ChatShape:
     """Frames of `POST /v1/chat/completions`: `chat.completion.chunk`, a role frame first."""
 
-    def __init__(self, completion: Completion, call_name: str = "") -> None:
+    def __init__(self, completion: Completion) -> None:
         self._head = _head(completion, b"chat.completion.chunk")
         self._delta = self._head + b'{"index":0,"delta":'
         self._end = b',"finish_reason":null}]}\n\n'
         self._text = self._delta + b'{"content":'
         self._reasoning = self._delta + b'{"reasoning_content":'
         self._completion_id = completion.id
-        self._call_name = call_name
         self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
 
     def content(self, piece: Piece) -> bytes:
-        """One content frame; the channel chooses the delta's key. A call's piece without a delta announces it."""
+        """One content frame; the channel chooses the delta's key. A call's piece with a name announces it."""
         if piece.channel == "text":
             return self.text(piece.delta)
         if piece.channel == "reasoning":
             return self._reasoning + _quote(piece.delta) + b"}" + self._end
-        if not piece.delta:
-            return self.announcement(0, self._call_name)
+        if piece.name is not None:
+            return self.announcement(0, piece.name)
         return self.arguments(0, piece.delta)
 
     def text(self, text: str) -> bytes:
