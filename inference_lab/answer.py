@@ -7,7 +7,6 @@ An answer is one function of tag and shape, and a leg is the rest of it, to the 
 prompt ends: first what completes a torn word or tag, then plain words.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -41,7 +40,7 @@ class Plan:
 
 def fault_pieces(
     style: Format, position: Position, channel: Channel, *, chat: bool, call: CallTarget | None = None
-) -> Iterator[Piece]:
+) -> Pieces:
     """The endless answer of a fault, from the position on, all in one channel but for what has to be closed.
 
     A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front of word
@@ -74,7 +73,7 @@ def fault_pieces(
             raise ValueError("the answer has already left its reasoning")
         writer.open_reasoning()
         writer.words("reasoning", None)
-    return iter(Pieces(tuple(writer.segments)))
+    return Pieces(tuple(writer.segments))
 
 
 def healthy(  # the limits of a request and a model, each by its name

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count
+from math import inf
 from typing import Literal
 
 import msgspec
 
-from inference_lab.tokens import spell
+from inference_lab.tokens import ANY_WORD, parts_of, spell
 
 Channel = Literal["text", "reasoning", "call"]
 
@@ -52,6 +53,23 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
+
+    def reach(self, index: int, frames: int | None = None) -> bool:
+        """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""
+        left = inf if frames is None else frames
+        for part in self.segments:
+            if left <= 0:
+                return False
+            if isinstance(part, Run):
+                size = min(left, inf if part.stop is None else part.stop - part.start)
+                if size > 0 and part.start + size > index:
+                    return True
+            else:
+                size = 1
+                if any(parts_of(word)[1] >= index for word in ANY_WORD.findall(part.raw)):
+                    return True
+            left -= size
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,16 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import fault_pieces, healthy
-from inference_lab.errors import ApiError, bad_directive
+from inference_lab.errors import ApiError, bad_directive, invalid_request
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.modes import Tear
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
 from inference_lab.shapes import ChatShape, Completion, Counts
+from inference_lab.tokens import FIRST_TEXT_WORD
 from inference_lab.web.checks import require_chunks
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
+    from inference_lab.pieces import Pieces
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
@@ -143,6 +146,7 @@ class Answers:
             )
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
+        _require_ids(accepted.body, pieces, fault.after_chunks + (fault.row.tear is not Tear.NONE))
         script = fault_script(
             fault,
             endpoint.shape(accepted.body, completion, prompt),
@@ -225,7 +229,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
     """What the engine is to answer.
 
     Raises:
-        ApiError: 400 `context_length_exceeded`.
+        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
     """
     config = accepted.served.config
     asked = accepted.body.token_limit
@@ -237,7 +241,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
             f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
             endpoint,
         )
-    return healthy(
+    plan = healthy(
         accepted.served.style,
         prompt.position,
         chat=endpoint.is_chat,
@@ -246,6 +250,21 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
         max_tokens=asked,
         context_left=left,
     )
+    _require_ids(accepted.body, plan.pieces)
+    return plan
+
+
+def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:
+    """Where token ids are asked for, every word of the answer must have one of its own.
+
+    Raises:
+        ApiError: 400 `invalid_request`.
+    """
+    if body.return_token_ids and pieces.reach(FIRST_TEXT_WORD, frames):
+        raise invalid_request(
+            f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
+            "return_token_ids",
+        )
 
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
