@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tests.clients.families import FAMILIES, Family, Said
-from tests.clients.resume_client import CHAT, COMPLETIONS, RENDER, TOKENIZE, read
+from tests.clients.resume_client import CHAT, COMPLETIONS, RENDER, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +47,12 @@ class Heard:
         """The first `count` pieces of a chat."""
         cut = self.first(count)
         arguments = cut.text("call") if any(kind == "call" for kind, _ in cut.pieces) else None
-        return Said(cut.text("reasoning"), cut.text("text"), (self.name or "") if arguments is not None else "", arguments)
+        return Said(
+            cut.text("reasoning"),
+            cut.text("text"),
+            (self.name or "") if arguments is not None else "",
+            arguments,
+        )
 
     def raw(self, count: int | None = None) -> str:
         """The first `count` pieces of a completion."""
@@ -67,7 +72,11 @@ def hear(body: bytes) -> Heard:
         for choice in frame.get("choices", ()):
             delta = choice.get("delta", {})
             finish = choice["finish_reason"] or finish
-            said = [("raw", choice.get("text")), ("reasoning", delta.get("reasoning_content")), ("text", delta.get("content"))]
+            said = [
+                ("raw", choice.get("text")),
+                ("reasoning", delta.get("reasoning_content")),
+                ("text", delta.get("content")),
+            ]
             pieces += [(kind, text) for kind, text in said if text]
             for call in delta.get("tool_calls", ()):
                 name = call["function"].get("name", name)
@@ -117,18 +126,20 @@ class Case:
         prompt = {"prompt": self.rendered()["token_ids"]} if path == COMPLETIONS else self.chat()
         return self.ask(path, fault, **prompt, **body)
 
-    def leg(self, form: str, raw: str, said: Said, fault: str | None = None, **body: Any) -> tuple[Heard, int]:
-        """A leg of one of the four forms; and how many ids its prompt has."""
+    def prompt(self, form: str, raw: str, said: Said) -> tuple[str, dict[str, Any]]:
+        """Where a leg of one of the four forms goes, and what is its own in its body."""
         if form in {"ids", "text"}:
             told = self.rendered(raw)
-            prompt = told["token_ids"] if form == "ids" else told["rendered"]
-            return self.ask(COMPLETIONS, fault, prompt=prompt, **body), told["total"]
+            return COMPLETIONS, {"prompt": told["token_ids"] if form == "ids" else told["rendered"]}
         message = {"role": "assistant", "content": said.content, "reasoning_content": said.reasoning}
         if said.arguments is not None:
             function = {"name": said.name, "arguments": said.arguments}
             message |= {"tool_calls": [{"id": "call_1", "type": "function", "function": function}]}
-        asked = self.chat([message | ({"prefix": True} if form == "prefill" else {})])
-        if form == "continue":
-            asked |= {"continue_final_message": True, "add_generation_prompt": False}
-        count = self.lab.post(TOKENIZE, {"model": self.model, **asked})["count"]
-        return self.ask(CHAT, fault, **asked, **body), count
+        if form == "prefill":
+            return CHAT, self.chat([message | {"prefix": True}])
+        return CHAT, self.chat([message], continue_final_message=True, add_generation_prompt=False)
+
+    def leg(self, form: str, raw: str, said: Said, fault: str | None = None, **body: Any) -> Heard:
+        """A leg of one of the four forms."""
+        path, own = self.prompt(form, raw, said)
+        return self.ask(path, fault, **own, **body)
