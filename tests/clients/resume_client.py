@@ -117,7 +117,7 @@ class ResumeClient:
             answer.raw = self.family.raw(answer.said, thinking=self.thinking)
 
     def _events(self, reply: Reply) -> Iterator[bytes]:
-        """Whole events; a torn one is dropped."""
+        """Whole events; a torn one is dropped, where there is no mistake."""
         held = b""
         try:
             for block in reply.blocks:
@@ -168,6 +168,8 @@ class ResumeClient:
             frame = read(event)
             if dies_of(frame):
                 return
+            if not event.endswith(b"\n\n"):
+                yield event
             if frame.get("done"):
                 answer.done = True
                 yield event
