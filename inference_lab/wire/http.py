@@ -19,7 +19,7 @@ from inference_lab.errors import ApiError, body_too_large, invalid_request, not_
 from inference_lab.wire.transport import abort, lowest, unsent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
@@ -122,14 +122,17 @@ class LabRequest(server.Request):
         self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
         self.write(b"")
 
-    def send_chunks(self, frames: Iterable[bytes]) -> int:
+    def send_chunks(self, frames: Sequence[bytes]) -> int:
         """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes written."""
-        if self.chunked:
-            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
-        else:
+        if not self.chunked:
             data = b"".join(frames)
-        if self.channel is not None:
-            self.channel.write(data)
+        elif len(frames) == 1:  # the paced stream's case
+            data = b"%x\r\n%b\r\n" % (len(frames[0]), frames[0])
+        else:
+            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
+        channel = self.channel
+        if channel is not None:
+            channel.write(data)
         return len(data)
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:

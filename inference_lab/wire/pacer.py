@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SLOT_US: Final = 1000
 _COMPACT_ABOVE: Final = 64
+_TAKEN_BACK: Final = object()
 
 
 class Pacer:
@@ -28,13 +29,14 @@ class Pacer:
     def __init__(self, clock: IReactorTime, seconds: Callable[[], float]) -> None:
         self.clock = clock
         self._seconds = seconds
-        self._slots: dict[
-            int, dict[Callable[[], None], None]
-        ] = {}  # a dict as an ordered set: first come first served
+        # A dict as an ordered set: first come first served.
+        self._slots: dict[int, dict[Callable[[], None], None]] = {}
         self._order: list[int] = []
         self._armed: IDelayedCall | None = None
         self._armed_slot = 0
         self._serving = False
+        self.turn_us = 0
+        """The time at which the deadlines that are being served were found due: cheaper to ask for than `now_us`."""
 
     def now_us(self) -> int:
         """The time in microseconds."""
@@ -81,15 +83,16 @@ class Pacer:
     def _serve(self) -> None:
         self._armed = None
         self._serving = True  # what is asked for meanwhile is armed once, at the end
-        now_us = self.now_us()
+        self.turn_us = now_us = self.now_us()
         while self._order and self._order[0] * _SLOT_US <= now_us:
             slot = heapq.heappop(self._order)
             waiting = self._slots.get(slot)
-            # One by one, so that a stream that ends may still take back a neighbour of the same slot.
+            # In rounds, since what is served may ask for this slot again; each is taken out before it is called, so
+            # that a stream that ends may still take back a neighbour of the same slot.
             while waiting:
-                wake = next(iter(waiting))
-                del waiting[wake]
-                wake()
+                for wake in list(waiting):
+                    if waiting.pop(wake, _TAKEN_BACK) is None:
+                        wake()
             self._slots.pop(slot, None)
         self._serving = False
         self._arm()

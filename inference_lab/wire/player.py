@@ -126,11 +126,12 @@ class Player:
     # -- playing
 
     def _run(self) -> None:
-        if self._slot is not None or self._turn is not None or self._tokens < 0 or self._close is not None:
-            return
+        if self._slot is None and self._turn is None and self._tokens >= 0 and self._close is None:
+            self._play(self._pacer.now_us())
+
+    def _play(self, now_us: int) -> None:
         batch: list[bytes] = []
         batch_bytes = 0
-        now_us = self._pacer.now_us()
         while not self._over:
             event = self._next if self._next is not None else next(self._script)
             self._next = None
@@ -168,8 +169,9 @@ class Player:
             self.body_bytes += self.request.send_chunks(batch)
 
     def _deadline(self) -> None:
+        # Nothing else is waited for: a slot is asked for only when the script has come to a pause.
         self._slot = None
-        self._run()
+        self._play(self._pacer.turn_us)
 
     def _next_turn(self) -> None:
         self._turn = None
