@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from inference_lab.wire.streams import Streams
 
 _STREAM_HEAD: Final = (
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),
+    b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
 )
 
 _log: Final = Logger()
@@ -56,8 +54,7 @@ class Stream(Resource):
 
     def render(self, request: LabRequest) -> int:
         """Send the head and start playing."""
-        for name, value in _STREAM_HEAD:
-            request.responseHeaders.setRawHeaders(name, [value])
+        request.head_lines = _STREAM_HEAD
         self._start(request)
         return NOT_DONE_YET
 

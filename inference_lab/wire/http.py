@@ -36,6 +36,8 @@ DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
 
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
+_HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
+_CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 _log: Final = Logger()
 
@@ -52,6 +54,8 @@ class LabRequest(server.Request):
         self.body_too_large = False
         self.early = False  # answered before its body was complete
         self.streaming = False
+        self.head_lines = b""  # whole header lines of a stream's head, behind those of `responseHeaders`
+        self._head = b""  # of a stream, until it goes out
         self._declared_too_large = False
 
     # -- the request's body
@@ -117,23 +121,43 @@ class LabRequest(server.Request):
     # -- the response
 
     def send_head(self) -> None:
-        """Send the response's head now; frames follow through `send_chunks`."""
-        self.streaming = True
-        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
-        self.write(b"")
+        """Begin a stream: the head goes out with the first `send_chunks`, which must follow in the same turn.
 
-    def send_chunks(self, frames: Sequence[bytes]) -> int:
-        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes written."""
+        It is the head Twisted would write of `responseHeaders` and `head_lines`, put together without looking at
+        each header of every stream again.
+        """
+        self.streaming = True
+        self.startedWriting = 1
+        self.chunked = int(self.clientproto == b"HTTP/1.1")
+        lines = [b"%b %d %b\r\n" % (self.clientproto, self.code, self.code_message)]
+        for name, values in self.responseHeaders.getAllRawHeaders():
+            lines += [b"%b: %b\r\n" % (name, value) for value in values]
+        lines.append(self.head_lines)
+        lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
+        self._head = b"".join(lines)
+
+    def send_chunks(self, frames: Sequence[bytes], *, last: bool = False) -> int:
+        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes of chunks.
+
+        `last` writes the end of the response with them, and leaves none for `finish` to write.
+        """
         if not self.chunked:
             data = b"".join(frames)
         elif len(frames) == 1:  # the paced stream's case
             data = b"%x\r\n%b\r\n" % (len(frames[0]), frames[0])
         else:
             data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
+        size = len(data)
+        if last and self.chunked:
+            data += b"0\r\n\r\n"
+            self.chunked = 0
+        if self._head:
+            data = self._head + data
+            self._head = b""
         channel = self.channel
-        if channel is not None:
+        if data and channel is not None:
             channel.write(data)
-        return len(data)
+        return size
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""

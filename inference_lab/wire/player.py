@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from inference_lab.faults.events import Await, Event, Frame, Pause
+from inference_lab.faults.modes import Close
 from inference_lab.wire.transport import abort, unsent_bytes
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.modes import Close
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
@@ -158,15 +158,15 @@ class Player:
                 if self._tokens < 0:
                     break
             else:
-                self._write(batch)
+                self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
                 return
         self._write(batch)
 
-    def _write(self, batch: list[bytes]) -> None:
-        if batch:
-            self.frames += len(batch)
-            self.body_bytes += self.request.send_chunks(batch)
+    def _write(self, batch: list[bytes], *, last: bool = False) -> None:
+        # Also without a frame: the head may wait for this write, and the end of the response comes with it.
+        self.frames += len(batch)
+        self.body_bytes += self.request.send_chunks(batch, last=last)
 
     def _deadline(self) -> None:
         # Nothing else is waited for: a slot is asked for only when the script has come to a pause.
