@@ -41,7 +41,8 @@ class Run:
     def __iter__(self) -> Iterator[Piece]:
         channel, letters = self.channel, self.letters
         for index in count(self.start) if self.stop is None else range(self.start, self.stop):
-            text = spell(letters, index)
+            # `spell` without the call for the seven words of eight that need nothing else
+            text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
 
 
