@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.errors import ApiError, body_too_large, invalid_request, not_found
-from inference_lab.wire.transport import abort, lowest, unsent_bytes
+from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -251,6 +251,10 @@ class LabChannel(http.HTTPChannel):
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
         super().requestDone(request)
+        if buffered_bytes(self.transport):  # what the kernel has taken it delivers without us
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
             self._watch = self.site.endings.watch(self.transport)
 
@@ -266,8 +270,9 @@ class LabChannel(http.HTTPChannel):
             self.loseConnection()
 
     def timeoutConnection(self) -> None:  # noqa: N802 - Twisted's name
-        """The client has been idle; unless it is still taking a response, close."""
+        """The client has been idle; close, unless a response is still under way to it, which has its own patience."""
         if unsent_bytes(self.transport):
+            self._watch_reader()
             self.setTimeout(self.timeOut)
         else:
             super().timeoutConnection()
