@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from math import inf
 from typing import Literal
 
 import msgspec
 
-from inference_lab.tokens import spell
+from inference_lab.tokens import ANY_WORD, parts_of, spell
 
 Channel = Literal["text", "reasoning", "call"]
 
@@ -16,7 +17,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """What one content frame carries.
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends, `name` what a call's
+    announcement tells.
     """
 
     channel: Channel
@@ -24,6 +26,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     raw: str
     token_count: int
     words: int
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Run:
     def __iter__(self) -> Iterator[Piece]:
         channel, letters = self.channel, self.letters
         for index in count(self.start) if self.stop is None else range(self.start, self.stop):
-            text = spell(letters, index)
+            # `spell` without the call for the seven words of eight that need nothing else
+            text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
 
 
@@ -81,6 +85,23 @@ class Pieces:
             else:
                 place -= part.stop - part.start
         return iter(())
+
+    def reach(self, index: int, frames: int | None = None) -> bool:
+        """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""
+        left = inf if frames is None else frames
+        for part in self.segments:
+            if left <= 0:
+                return False
+            if isinstance(part, Run):
+                size = min(left, inf if part.stop is None else part.stop - part.start)
+                if size > 0 and part.start + size > index:
+                    return True
+            else:
+                size = 1
+                if any(parts_of(word)[1] >= index for word in ANY_WORD.findall(part.raw)):
+                    return True
+            left -= size
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,32 +106,30 @@ class ChatShape:
 
     kind = "chat.completion.chunk"
 
-    def __init__(
-        self, completion: Completion, call_name: str = "", reasoning_key: str = "reasoning_content"
-    ) -> None:
+    def __init__(self, completion: Completion, reasoning_key: str = "reasoning_content") -> None:
         self.completion = completion
         self._head = _head(completion, self.kind)
         self._delta = self._head + b'{"index":0,"delta":'
         self._end = b',"finish_reason":null}]}\n\n'
+        self._delta_end = b"}" + self._end
         self._text = self._delta + b'{"content":'
         self._reasoning = self._delta + b"{%b:" % _quote(reasoning_key)
         self._completion_id = completion.id
-        self._call_name = call_name
         self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
 
     def content(self, piece: Piece) -> bytes:
-        """One content frame; the channel chooses the delta's key. A call's piece without a delta announces it."""
+        """One content frame; the channel chooses the delta's key. A call's piece with a name announces it."""
         if piece.channel == "text":
-            return self.text(piece.delta)
+            return self._text + _quote(piece.delta) + self._delta_end
         if piece.channel == "reasoning":
-            return self._reasoning + _quote(piece.delta) + b"}" + self._end
-        if not piece.delta:
-            return self.announcement(0, self._call_name)
+            return self._reasoning + _quote(piece.delta) + self._delta_end
+        if piece.name is not None:
+            return self.announcement(0, piece.name)
         return self.arguments(0, piece.delta)
 
     def text(self, text: str) -> bytes:
         """A frame of answer text."""
-        return self._text + _quote(text) + b"}" + self._end
+        return self._text + _quote(text) + self._delta_end
 
     def announcement(self, index: int, name: str) -> bytes:
         """The frame that announces tool call `index`."""

@@ -113,7 +113,7 @@ class _Chat(Endpoint[ChatRequest]):
     def shape(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
     ) -> Shape:
-        return _telling(ChatShape(completion, call_target_of(body).name, reasoning_key), body, prompt)
+        return _telling(ChatShape(completion, reasoning_key), body, prompt)
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -122,12 +122,8 @@ class _Chat(Endpoint[ChatRequest]):
         call: dict[str, Any] = {}
         for piece in plan.pieces:
             texts[piece.channel].append(piece.delta)
-            if piece.channel == "call" and not piece.delta:  # its announcement; an open call's rest has none
-                call = {
-                    "id": call_id(completion.id, 0),
-                    "type": "function",
-                    "name": call_target_of(body).name,
-                }
+            if piece.name is not None:  # a call's announcement; an open call's rest has none
+                call = {"id": call_id(completion.id, 0), "type": "function", "name": piece.name}
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts["text"])}
         if texts["reasoning"]:
             message["reasoning_content"] = "".join(texts["reasoning"])
