@@ -5,17 +5,19 @@ Anything that cannot be honoured as written is refused with a reason; nothing is
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.constraints import broken
-from inference_lab.faults.death import Death
+from inference_lab.faults.death import HEALTHY, NONE, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.values import Sub, Value
+from inference_lab.faults.modes import MODES, Mode
+from inference_lab.faults.values import Code, Signed, Sub, Text, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,14 +25,34 @@ if TYPE_CHECKING:
 # Short for tear, with the one mode that had it before there was a tear key.
 _UTF8: Final = "utf8"
 _UTF8_MODE: Final = "cut_mid_frame"
-_SIMPLE: Final = ("after_chunks", "delay_ms")
+_SIMPLE: Final = frozenset({"after_chunks", "delay_ms"})
+_BARE: Final = re.compile(r"[A-Za-z_][\w.:+-]*", re.ASCII)
+
+# Words that as a string mean something else than bare.
+_WORDS: Final = frozenset({"none", "empty_each", "null", "absent"})
+
+# What a row says only because its stream breaks off: nothing, where the response never gets that far.
+_BROKEN_OFF: Final[Mapping[str, frozenset[object]]] = {
+    "after_chunks": frozenset({3}),
+    "finish": frozenset({NONE}),
+    "done": frozenset({"false"}),
+}
 
 
 class DirectiveError(ValueError):
-    """A refused directive; the message says what is wrong, what would be right, and the valid modes."""
+    """A refused directive; the message is one line that says what is wrong and what would be right."""
+
+
+class MalformedError(DirectiveError):
+    """A directive that cannot be read: the message lists the valid modes too."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}; valid modes: {', '.join(MODES)}")
+
+
+def not_utf8(raw: bytes) -> DirectiveError:
+    """The refusal of bytes that are no text."""
+    return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}")
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -42,12 +64,15 @@ class Fault(msgspec.Struct, frozen=True):
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
-        death = self.death
-        utf8 = "true" if death.tear.word == _UTF8 and self.mode == _UTF8_MODE else "false"
-        first = f"{self.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={utf8}"
-        others = sorted(f";{key}={value}" for key, value in self.settings if key not in (*_SIMPLE, "tear"))
-        tear = f";tear={death.tear}" if death.tear.word == "byte" else ""
-        return first + tear + "".join(others)
+        death, row = self.death, MODES[self.mode].death
+        utf8 = self.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
+        text = f"{self.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={str(utf8).lower()}"
+        fallen = _fallen(death.at, death.status, death.answer_as)
+        for key in sorted(AXES.keys() - _SIMPLE - ({"tear"} if utf8 else set())):
+            value = getattr(death, key)
+            if value != getattr(row, key) and (key not in fallen or value != getattr(HEALTHY, key)):
+                text += f";{key}={_spelled(key, value)}"
+        return text
 
 
 def parse_directive(text: str) -> Fault:
@@ -59,9 +84,9 @@ def parse_directive(text: str) -> Fault:
     try:
         elements = parse(text)
     except GrammarError as error:
-        raise DirectiveError(str(error)) from None
+        raise MalformedError(str(error)) from None
     if len(elements) > 1:
-        raise DirectiveError("a list, expected one fault")
+        raise MalformedError("a list, expected one fault")
     return fault_from_element(elements[0])
 
 
@@ -82,9 +107,9 @@ def fault_from_table(table: Mapping[str, object]) -> Fault:
     """
     mode = table.get("mode")
     if mode is None:
-        raise DirectiveError("mode is missing")
+        raise MalformedError("mode is missing")
     if not isinstance(mode, str):
-        raise DirectiveError(f"mode is {mode!r}, expected a string")
+        raise MalformedError(f"mode is {mode!r:.60}, expected a string")
     return _resolve(
         mode, {key: _take(key, value) for key, value in table.items() if key != "mode" and _known(key)}
     )
@@ -92,7 +117,7 @@ def fault_from_table(table: Mapping[str, object]) -> Fault:
 
 def _known(key: str) -> bool:
     if key not in AXES and key != _UTF8:
-        raise DirectiveError(f"unknown key {shown(key)}, expected one of {', '.join(AXES)}")
+        raise MalformedError(f"unknown key {shown(key)}, expected one of {', '.join(AXES)}")
     return True
 
 
@@ -101,7 +126,7 @@ def _read(key: str, word: Word) -> Value:
     try:
         return kind.read(word)
     except ValueError as error:
-        raise DirectiveError(f"{key} is {error}, expected {kind.expected}") from None
+        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
 
 
 def _take(key: str, value: object) -> Value:
@@ -109,24 +134,55 @@ def _take(key: str, value: object) -> Value:
     try:
         return kind.take(value)
     except ValueError as error:
-        raise DirectiveError(f"{key} is {error}, expected {kind.expected}") from None
+        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
 
 
 def _resolve(mode: str, settings: dict[str, Value]) -> Fault:
     row = MODES.get(mode)
     if row is None:
-        raise DirectiveError(f"unknown mode {shown(mode)}")
+        raise MalformedError(f"unknown mode {shown(mode)}")
     if _UTF8 in settings:
         if mode != _UTF8_MODE:
-            raise DirectiveError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
+            raise MalformedError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
         if "tear" in settings:
-            raise DirectiveError("utf8 and tear are two names of one thing: give one")
+            raise MalformedError("utf8 and tear are two names of one thing: give one")
         settings["tear"] = Sub(_UTF8 if settings.pop(_UTF8) else "half")
-    changes = {**row.changes, **settings}
+    changes = _changes(row, settings)
     if settings.get("error", "none") != "none" and "done" not in settings:
         changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
-    death = msgspec.structs.replace(Death(), **changes)
-    reason = broken(death)
+    death = msgspec.structs.replace(HEALTHY, **changes)
+    reason = broken(death, settings, row.death)
     if reason is not None:
         raise DirectiveError(f"{mode}: {reason}")
     return Fault(mode, tuple(settings.items()), death)
+
+
+def _changes(row: Mode, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """What a row and a directive's settings change about the healthy stream."""
+    changes = {**row.changes, **settings}
+    fallen = _fallen(*(changes.get(key, getattr(HEALTHY, key)) for key in ("at", "status", "answer_as")))
+    return {
+        key: value
+        for key, value in changes.items()
+        if key not in fallen or value not in _BROKEN_OFF[key] or row.changes.get(key) != value
+    }
+
+
+def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:
+    """Keys on which a row has nothing to say to a response that does not get so far."""
+    if status != HEALTHY.status or answer_as != HEALTHY.answer_as or at == "request":
+        return set(_BROKEN_OFF)
+    # [DONE] may follow a head or a role frame, so the row's word on it counts.
+    return set() if at == HEALTHY.at else _BROKEN_OFF.keys() - {"done"}
+
+
+def _spelled(key: str, value: Value) -> str:
+    """A value as a directive would write it, in ASCII."""
+    kind = AXES[key].kind
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and isinstance(kind, Signed):
+        return f"{value:+d}"
+    is_text = isinstance(value, str) and isinstance(kind, (Text, Code))
+    bare = _BARE.fullmatch(str(value)) and value not in _WORDS
+    return json.dumps(value) if is_text and not bare else str(value)

@@ -8,7 +8,13 @@ import msgspec
 
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, HEALTHY
-from inference_lab.faults.directive import DirectiveError, Fault, fault_from_element, fault_from_table
+from inference_lab.faults.directive import (
+    DirectiveError,
+    Fault,
+    MalformedError,
+    fault_from_element,
+    fault_from_table,
+)
 from inference_lab.faults.grammar import Element, GrammarError, parse
 from inference_lab.faults.modes import OK
 from inference_lab.legs import Fate, check, leg_of, words_added
@@ -84,7 +90,7 @@ def _elements(text: str) -> tuple[Fault | None, ...]:
     try:
         elements = parse(text)
     except GrammarError as error:
-        raise DirectiveError(str(error)) from None
+        raise MalformedError(str(error)) from None
     return tuple(None if _is_engine(element) else fault_from_element(element) for element in elements)
 
 
@@ -109,5 +115,5 @@ def _fate(element: Fault | None) -> Fate:
         return Fate("text", 0)
     if death.after_chunks == ALL or death.then == "rest":
         return Fate("text", None)
-    words = words_in(int(death.after_chunks), death.tokens_per_frame)
+    words = words_in(int(death.after_chunks), death.tokens_per_frame) + death.text_in_finish
     return Fate("call" if death.content == "tool_call" else "text", words)

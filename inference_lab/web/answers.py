@@ -13,7 +13,7 @@ from inference_lab.answer import healthy
 from inference_lab.errors import ApiError, bad_directive, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
-from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.directive import DirectiveError, MalformedError
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import choose
@@ -21,7 +21,7 @@ from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
 from inference_lab.shapes import ChatShape, Completion, Counts
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
+from inference_lab.web.checks import NEEDS_STREAM, acting, acts, require_chunks, without_effect
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common
 from inference_lab.web.source import AnswerSource
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
+    from inference_lab.faults.trigger import Trigger
     from inference_lab.pieces import Pieces
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
@@ -100,8 +101,13 @@ class Answers:
         )
         if trigger.fault is not None:
             require_chunks(request)
-            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
-            return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
+            try:
+                reason = without_effect(trigger.fault.death, secure=request.isSecure(), chat=endpoint.is_chat)
+                if reason is not None:
+                    raise ValueError(reason)  # noqa: TRY301 - refused alike, whoever finds it out
+                return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
+            except ValueError as error:
+                raise _refused(error, trigger, served.config.source, endpoint.prompt_field) from None
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
@@ -123,7 +129,7 @@ class Answers:
         except ValueError as error:
             if not self._directives:
                 return None
-            reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
+            reason = str(error) if isinstance(error, DirectiveError) else str(MalformedError(str(error)))
             raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
             raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
@@ -140,18 +146,15 @@ class Answers:
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
-        try:
-            script = fault_script(
-                death,
-                endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
-                source,
-                prompt_tokens=prompt_tokens,
-                include_usage=body.include_usage,
-                whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
-                streaming=bool(body.stream),
-            )
-        except ValueError as error:
-            raise bad_directive(f"{fault.mode}: {error}") from None
+        script = fault_script(
+            death,
+            endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
+            source,
+            prompt_tokens=prompt_tokens,
+            include_usage=body.include_usage,
+            whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
+            streaming=bool(body.stream),
+        )
         _require_ids(body, source.endless(death.content), _pieces_made(death, source))
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
@@ -228,6 +231,16 @@ class Answers:
         return Completion(endpoint.id_prefix + digits, FIXED_CREATED, accepted.served.config.name)
 
 
+def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str) -> ApiError:
+    """400 for a fault that this request cannot meet; whose it is is named."""
+    mode = trigger.fault.mode if trigger.fault is not None else ""
+    if trigger.source == "[fault]":
+        return bad_directive(f"{source}: [fault] {mode}: {error}", param=None)
+    if trigger.source == "prompt":
+        return bad_directive(f"in the prompt: {mode}: {error}", param=prompt_field)
+    return bad_directive(f"{mode}: {error}")
+
+
 def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
     """What the engine is to answer.
 
@@ -272,17 +285,13 @@ def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> Non
 
 def _pieces_made(death: Death, source: AnswerSource) -> int:
     """How many pieces of the endless answer a death may show."""
-    numbered = {
-        "swap": death.sequence.number,
-        "drop": death.sequence.number,
-        "after_finish": 1,
-        "after_done": 1,
-    }
-    further = numbered.get(death.sequence.word, 0) + (death.tear.word != "none" or death.text_in_finish)
+    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
+    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
     if death.after_chunks == ALL:
-        return source.words + words_in(further, death.tokens_per_frame)
-    shown = words_in(int(death.after_chunks) + further, death.tokens_per_frame)
-    return max(shown, source.words) if death.then == "rest" else shown
+        return source.words + further
+    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
+    return max(shown, source.words + further) if death.then == "rest" else shown
 
 
 def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:

@@ -8,14 +8,13 @@ import msgspec
 
 from inference_lab.errors import bad_directive, body_too_large
 from inference_lab.faults.constraints import acts_without_stream
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
-    from inference_lab.faults.directive import Fault
+    from inference_lab.faults.death import Death
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
@@ -74,10 +73,11 @@ class Checks:
         if lines is None:
             return None
         self._require_directives()
+        raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
-            # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
-            # which the grammar refuses where they stand.
-            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"))
+            plan = plan_from_header(raw.decode())
+        except UnicodeDecodeError:
+            raise bad_directive(str(not_utf8(raw))) from None
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
@@ -89,10 +89,12 @@ class Checks:
 
 
 def acts(plan: FaultPlan, *, streaming: bool) -> bool:
-    """Whether every element of a plan has an effect on a request, streaming or not."""
-    return streaming or all(
-        element is not None and acts_without_stream(element.death) for element in plan.elements
-    )
+    """Whether every element of a plan has an effect on a request, streaming or not.
+
+    The engine, as the fate of some leg of a list, answers either kind.
+    """
+    faults = [element for element in plan.elements if element is not None]
+    return streaming or (bool(faults) and all(acts_without_stream(fault.death) for fault in faults))
 
 
 def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
@@ -100,19 +102,15 @@ def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
     return plan if plan is not None and acts(plan, streaming=streaming) else None
 
 
-def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> None:
-    """Refuse what this endpoint or connection cannot show.
-
-    Raises:
-        ApiError: 400 `invalid_fault_directive`.
-    """
-    death = fault.death
-    if not chat and (death.at == "role" or death.reasoning_key != HEALTHY.reasoning_key):
-        raise bad_directive(
-            f"{fault.mode}: at=role and reasoning_key are for chat, which has a role frame and deltas"
-        )
-    if death.close == "tls_raw" and not request.isSecure():
-        raise bad_directive(f"{fault.mode}: close=tls_raw needs TLS")
+def without_effect(death: Death, *, secure: bool, chat: bool) -> str | None:
+    """Why an endpoint or a connection cannot show a death; None if it can."""
+    if not chat:
+        for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
+            if getattr(death, key) in words:
+                return f"{key}={getattr(death, key)} is for chat, which has a role frame and deltas"
+    if death.close == "tls_raw" and not secure:
+        return "close=tls_raw needs TLS"
+    return None
 
 
 def whole_body(request: LabRequest) -> bytes:
