@@ -91,7 +91,7 @@ def _pieces(data: bytes, segment: str) -> Iterator[bytes]:
 
 
 def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
-    """The pieces at least `gap_ms` apart; what that costs is taken off the pauses behind it."""
+    """The pieces at least `gap_ms` apart; what that costs is taken off the pauses behind it, up to the fault point."""
     if not gap_ms:
         yield from pieces
         return
@@ -102,6 +102,8 @@ def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
             due_ms += event.ms
             continue
         start_ms = max(due_ms, now_ms)
+        if isinstance(event, FaultPoint):
+            due_ms = start_ms  # a silence there is a whole one
         if isinstance(event, Frame):
             if last_ms is not None:
                 start_ms = max(start_ms, last_ms + gap_ms)

@@ -67,11 +67,20 @@ class DeathStream:
         if death.at == "frames":
             self._check_frames()
             self._check_sequence()
-        before_fault = (shape.opening is not None and death.at != "head") + self._frames * (
-            death.at == "frames"
-        )
-        if death.chunk_error == "no_crlf" and not before_fault:
+        self._check_first_frames()
+
+    def _check_first_frames(self) -> None:
+        """What acts on the frames in front of the fault point needs one."""
+        death = self._death
+        has_opening = self._shape.opening is not None and death.at != "head"
+        if has_opening or (self._frames and death.at == "frames"):
+            return
+        if death.chunk_error == "no_crlf":
             raise ValueError("chunk_error=no_crlf needs a chunk before the fault point")
+        if death.finish == EMPTY_EACH:
+            raise ValueError("finish=empty_each needs a frame before the finish frame")
+        if death.usage.endswith("_chunk") and death.finish == NONE:
+            raise ValueError(f"usage={death.usage} needs a frame")
 
     def _check_frames(self) -> None:
         """Make the frames that a death may not be able to tear or pad."""
@@ -198,8 +207,9 @@ class DeathStream:
         return piece
 
     def _torn_frame(self, shape: Shape) -> bytes:
-        """The whole frame of which a part is to go out."""
-        return self._dressed(shape.content(self._torn_piece()))
+        """The whole frame of which a part is to go out; its sender has counted it."""
+        piece = self._torn_piece()
+        return self._dressed(shape.content(piece), self._tokens + piece.token_count)
 
     def _torn_piece(self) -> Piece:
         """What the torn frame says."""
@@ -257,8 +267,8 @@ class DeathStream:
             return death.finish
         return self._source.finish if self._all or death.then == "rest" else "stop"
 
-    def _counts(self) -> Counts:
-        return Counts(self._prompt_tokens, self._tokens)
+    def _counts(self, tokens: int | None = None) -> Counts:
+        return Counts(self._prompt_tokens, self._tokens if tokens is None else tokens)
 
     # -- one frame
 
@@ -271,7 +281,7 @@ class DeathStream:
         self._first = False
         yield event
 
-    def _dressed(self, frame: bytes) -> bytes:
+    def _dressed(self, frame: bytes, tokens: int | None = None) -> bytes:
         """What some deaths put into every frame of the answer."""
         if not self._dresses:
             return frame
@@ -279,7 +289,7 @@ class DeathStream:
         if death.finish == EMPTY_EACH:
             frame = frame.replace(_NULL_FINISH, b'"finish_reason":""')
         if death.usage == "every_chunk":
-            return _with_usage(frame, self._counts().json())
+            return _with_usage(frame, self._counts(tokens).json())
         if death.usage == "null_every_chunk":
             return _with_usage(frame, b"null")
         if death.usage == "zero_every_chunk":
