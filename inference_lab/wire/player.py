@@ -153,8 +153,9 @@ class Player:
                     self._next = event
                     break
                 if event.alone:
-                    self._write(batch)
-                    batch = []
+                    if batch:
+                        self._write(batch)
+                        batch = []
                     batch_bytes += _SEND_BYTES
                 batch.append(event.data)
                 batch_bytes += len(event.data)
