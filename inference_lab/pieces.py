@@ -16,7 +16,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """What one content frame carries.
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends. `call` numbers the call it is of.
     """
 
     channel: Channel
@@ -24,6 +24,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     raw: str
     token_count: int
     words: int
+    call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +35,15 @@ class Run:
     letters: str
     start: int
     stop: int | None
+    call: int = 0
 
     def __iter__(self) -> Iterator[Piece]:
         channel, letters = self.channel, self.letters
+        if self.call:
+            for index in count(self.start) if self.stop is None else range(self.start, self.stop):
+                text = spell(letters, index)
+                yield Piece(channel, text, text, 1, 1, self.call)
+            return
         for index in count(self.start) if self.stop is None else range(self.start, self.stop):
             text = spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
@@ -113,7 +120,7 @@ def fit(segments: tuple[Piece | Run, ...], budget: int | None) -> Cut:
             stop = part.start + left
         if stop is None:
             raise ValueError("an answer needs a limit")
-        kept.append(Run(part.channel, part.letters, part.start, stop))
+        kept.append(replace(part, stop=stop))
         used += stop - part.start
         if stop != part.stop:
             return Cut(tuple(kept), used, is_short=True)
