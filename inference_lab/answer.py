@@ -166,14 +166,14 @@ class _Writer:
     def announce(self, call: CallTarget) -> None:
         """Open a call in a piece of its own."""
         self.markup += self.style.calls_open + self.style.open_argument(call.name, call.key)
-        self._announcement()
+        self._announcement(call.name)
         self.arguments = f'{{"{quoted(call.key)}": "'
         self._enter("call")
 
     def announce_unnamed(self, *, chat: bool) -> None:
         """Complete an opening in a piece of its own where chat clients have yet to hear the call's name."""
-        if chat and self.channel == "call" and not self.place.named:
-            self._announcement()
+        if chat and self.channel == "call" and self.place.name is not None:
+            self._announcement(self.place.name)
 
     def finish_call(self) -> None:
         """Bring the argument to its length and close everything; the closing rides with the last word."""
@@ -201,8 +201,8 @@ class _Writer:
         raw = last.raw + closing
         self.segments.append(Piece("call", f'{last.delta}"}}', raw, len(encode(raw)), 1))
 
-    def _announcement(self) -> None:
-        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0))
+    def _announcement(self, name: str) -> None:
+        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0, name))
         self.markup = ""
 
     def _enter(self, channel: Literal["reasoning", "text", "call"]) -> None:

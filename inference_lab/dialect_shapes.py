@@ -29,7 +29,6 @@ class DialectShape:
         *,
         is_chat: bool,
         usage_asked: bool = False,
-        call_name: str = "",
         reasoning_key: str | None = None,
         prompt_ids: list[int] | None = None,
     ) -> None:
@@ -38,7 +37,6 @@ class DialectShape:
         self.kind = "chat.completion.chunk" if is_chat else "text_completion"
         self._frames = dialect.chat if is_chat else dialect.completions
         self._is_chat = is_chat
-        self._call_name = call_name
         self._reasoning_key = quote(reasoning_key or dialect.reasoning_key)
         self._prompt_ids = prompt_ids
         with_null = dialect.usage_null == "always" or (dialect.usage_null == "asked" and usage_asked)
@@ -122,9 +120,9 @@ class DialectShape:
         aside = self._frames.aside.encode()
         if piece.channel == "reasoning":
             return aside + self._reasoning_key + b":" + quote(piece.delta)
-        if piece.delta:
+        if piece.name is None:
             return aside + call_fragment(piece.call, piece.delta)
-        return aside + call_opening(piece.call, call_id(self.completion.id, piece.call), self._call_name)
+        return aside + call_opening(piece.call, call_id(self.completion.id, piece.call), piece.name)
 
     def _telling(self, choice: bytes, piece: Piece, *, first: bool) -> bytes:
         """The choice with token ids, in place of its nulls where it has them."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from math import inf
 from typing import Literal
 
 import msgspec
 
-from inference_lab.tokens import spell
+from inference_lab.tokens import ANY_WORD, parts_of, spell
 
 Channel = Literal["text", "reasoning", "call"]
 
@@ -16,7 +17,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """What one content frame carries.
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends. `call` numbers the call it is of.
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends, `name` what a call's
+    announcement tells, `call` the number of the call it is of.
     """
 
     channel: Channel
@@ -24,6 +26,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     raw: str
     token_count: int
     words: int
+    name: str | None = None
     call: int = 0
 
 
@@ -42,10 +45,11 @@ class Run:
         if self.call:
             for index in count(self.start) if self.stop is None else range(self.start, self.stop):
                 text = spell(letters, index)
-                yield Piece(channel, text, text, 1, 1, self.call)
+                yield Piece(channel, text, text, 1, 1, call=self.call)
             return
         for index in count(self.start) if self.stop is None else range(self.start, self.stop):
-            text = spell(letters, index)
+            # `spell` without the call for the seven words of eight that need nothing else
+            text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
 
 
@@ -88,6 +92,23 @@ class Pieces:
             else:
                 place -= part.stop - part.start
         return iter(())
+
+    def reach(self, index: int, frames: int | None = None) -> bool:
+        """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""
+        left = inf if frames is None else frames
+        for part in self.segments:
+            if left <= 0:
+                return False
+            if isinstance(part, Run):
+                size = min(left, inf if part.stop is None else part.stop - part.start)
+                if size > 0 and part.start + size > index:
+                    return True
+            else:
+                size = 1
+                if any(parts_of(word)[1] >= index for word in ANY_WORD.findall(part.raw)):
+                    return True
+            left -= size
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,10 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
     if call >= 0:
         before = tail_of(text[:call])
         place = read_calls(style, text[call + len(opening) :], targets(), before.letters or tag)
-        return replace(place, progress=place.progress + before.next_index, tag=place.tag or before.letters)
+        if place.channel != "text":
+            return replace(
+                place, progress=place.progress + before.next_index, tag=place.tag or before.letters
+            )
     tail = tail_of(text)
     place = _at_word("text", tail, tag)
     if place.completion or not tail.rest:

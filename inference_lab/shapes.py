@@ -133,32 +133,30 @@ class ChatShape:
     dialect = LAB
     kind = "chat.completion.chunk"
 
-    def __init__(
-        self, completion: Completion, call_name: str = "", reasoning_key: str = "reasoning_content"
-    ) -> None:
+    def __init__(self, completion: Completion, reasoning_key: str = "reasoning_content") -> None:
         self.completion = completion
         self._head = _head(completion, self.kind)
         self._delta = self._head + b'{"index":0,"delta":'
         self._end = b',"finish_reason":null}]}\n\n'
+        self._delta_end = b"}" + self._end
         self._text = self._delta + b'{"content":'
         self._reasoning = self._delta + b"{%b:" % quote(reasoning_key)
         self._completion_id = completion.id
-        self._call_name = call_name
         self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
 
     def content(self, piece: Piece, *, first: bool = False) -> bytes:  # noqa: ARG002 - the role has its own frame
-        """One content frame; the channel chooses the delta's key. A call's piece without a delta announces it."""
+        """One content frame; the channel chooses the delta's key. A call's piece with a name announces it."""
         if piece.channel == "text":
-            return self.text(piece.delta)
+            return self._text + quote(piece.delta) + self._delta_end
         if piece.channel == "reasoning":
-            return self._reasoning + quote(piece.delta) + b"}" + self._end
-        if not piece.delta:
-            return self.announcement(piece.call, self._call_name)
+            return self._reasoning + quote(piece.delta) + self._delta_end
+        if piece.name is not None:
+            return self.announcement(piece.call, piece.name)
         return self.arguments(piece.call, piece.delta)
 
     def text(self, text: str) -> bytes:
         """A frame of answer text."""
-        return self._text + quote(text) + b"}" + self._end
+        return self._text + quote(text) + self._delta_end
 
     def announcement(self, index: int, name: str) -> bytes:
         """The frame that announces tool call `index`."""

@@ -111,8 +111,7 @@ def _as_lines(verdict: Verdict) -> Iterator[str]:
 
 def _as_line(finding: Finding) -> str:
     place = [finding.channel] if finding.channel else []
-    place += [f"word {finding.word}"] if finding.word is not None else []
-    place += [f"byte {finding.offset}"]
+    place += [f"word {finding.word}", f"byte {finding.offset}"]
     times = f" ({finding.count} in a row)" if finding.count > 1 else ""
     return f"{finding.kind.value}: {', '.join(place)}: {finding.message}{times}"
 

@@ -210,9 +210,8 @@ def test_hermes_leaves_the_last_piece_of_a_prefill_open(
     ("arguments", "whole", "broken"),
     [
         ("", [], None),
-        ("{", [], None),
         ('{"a": "x"', [Member("a", "x", is_string=True)], None),
-        ('{"a": "x", ', [Member("a", "x", is_string=True)], None),
+        ('{"a": "x" ', [Member("a", "x", is_string=True)], None),
         ('{"a": "', [], Member("a", "", is_string=True)),
         (
             '{"a": 1, "a": "\\u00e9\\n',
@@ -235,6 +234,8 @@ def test_arguments_may_break_off_behind_a_member_or_inside_a_string(
 @pytest.mark.parametrize(
     "arguments",
     [
+        "{",
+        '{"a": "x", ',
         '{"a',
         '{"a"',
         '{"a": ',

@@ -36,7 +36,7 @@ ASKED = [Message("user", "hello")]
 LAB = FORMATS["lab"]
 
 
-def found(verdict: Verdict) -> list[tuple[Kind, int | None]]:
+def found(verdict: Verdict) -> list[tuple[Kind, int]]:
     return [(finding.kind, finding.word) for finding in verdict.findings]
 
 
@@ -156,23 +156,23 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
         (stream(words([0, 1]), None) + DONE, (Kind.SILENT_TRUNCATION, 2), None),
         (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
-        (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, None), None),
-        (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, None), None),
-        (stream(words([0, 1]), None) + chunk({"role": "assistant"}), (Kind.SECOND_ROLE, None), None),
-        (stream(words([0, 1])) + chunk(finish="length"), (Kind.TWO_FINISHES, None), None),
+        (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, 2), None),
+        (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, 2), None),
+        (stream(words([0, 1]), None) + chunk({"role": "assistant"}), (Kind.SECOND_ROLE, 2), None),
+        (stream(words([0, 1])) + chunk(finish="length"), (Kind.TWO_FINISHES, 2), None),
         (
             stream(words([0, 1]), None) + chunk(finish="stop") + words([2])[0],
-            (Kind.TEXT_AFTER_FINISH, None),
+            (Kind.TEXT_AFTER_FINISH, 2),
             None,
         ),
-        (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, None), None),
-        (stream([*words([0, 1]), event("{broken")]), (Kind.NOT_JSON, None), None),
-        (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, None), None),
-        (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, None), None),
+        (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, 2), None),
+        (stream([*words([0, 1]), event("{broken")]), (Kind.NOT_JSON, 2), None),
+        (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, 2), None),
+        (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, 2), None),
     ],
 )
 def test_each_error_is_named_with_its_word(
-    data: bytes, finding: tuple[Kind, int | None], tokens: int | None
+    data: bytes, finding: tuple[Kind, int], tokens: int | None
 ) -> None:
     verdict = verify(data, tokens=tokens)
     assert (verdict.outcome, found(verdict), verdict.exit_code) == ("wrong", [finding], 2)
@@ -199,7 +199,7 @@ def test_markup_that_a_chat_does_not_show_can_be_told() -> None:
     data = stream(words([0, 1])) + usage_frame(4)
     assert verify(data, hidden_tokens=2).outcome == "whole"
     assert found(verify(data, hidden_tokens=1)) == [(Kind.SILENT_TRUNCATION, 2)]
-    assert found(verify(data, hidden_tokens=3)) == [(Kind.USAGE_WORDS, None)]
+    assert found(verify(data, hidden_tokens=3)) == [(Kind.USAGE_WORDS, 2)]
 
 
 def test_a_leg_on_its_own_may_start_later() -> None:
@@ -252,7 +252,7 @@ def test_a_finish_inside_a_call_is_a_silent_truncation() -> None:
 def test_a_call_announced_twice_is_wrong() -> None:
     frames = chat(called(LAB), "tool_calls")
     again = frames[1].replace(b"call_1", b"call_2")
-    assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, None)]
+    assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, 4)]
 
 
 def test_an_accent_written_as_an_escape_counts() -> None:
@@ -354,7 +354,7 @@ def test_a_json_answer_is_judged_like_a_stream() -> None:
     assert verify(data, tokens=3).outcome == "whole"
     assert {verify(data[:cut]).outcome for cut in range(len(data))} == {"honest prefix"}
     assert verify(b'{"error":{"message":"M"}}', ended="clean").outcome == "honest prefix"
-    assert found(verify(b"{]")) == [(Kind.NOT_JSON, None)]
+    assert found(verify(b"{]")) == [(Kind.NOT_JSON, 0)]
     assert found(verify(data.replace(b" qu0001", b" qu0002"))) == [(Kind.GAP, 1)]
 
 
@@ -383,9 +383,9 @@ def test_a_line_past_its_limit_is_one_finding_and_memory_stays_bounded() -> None
     blocks = [b"data: ", *[block] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
     many = [b"data: ", *[block[:-7] + b"\ndata: "] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
     for verdict in (verify(blocks), verify(b"".join(blocks)), verify(many)):
-        assert found(verdict) == [(Kind.TOO_LONG, None)]
+        assert found(verdict) == [(Kind.TOO_LONG, 0)]
         assert verdict.words == {"text": 1}
-    assert found(verify([b"{", *[block] * 40]))[0] == (Kind.TOO_LONG, None)
+    assert found(verify([b"{", *[block] * 40]))[0] == (Kind.TOO_LONG, 0)
 
 
 FRAGMENTS = [

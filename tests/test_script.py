@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""
 
-CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"), "lookup")
+CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"))
 COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))
 
 CHAT_HEAD = 'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"m","choices":['

@@ -43,7 +43,8 @@ def members_of(arguments: str) -> list[Member]:
 def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
     """The whole members of arguments that break off, and the string member they break off in.
 
-    A number, a word, a key or an escape may be half written, so nothing but a string can be left open.
+    A number, a word, a key or an escape may be half written, so nothing but a string can be left open. Tags
+    do not show a brace or comma that no member follows, so its client would get it twice or never.
 
     Raises:
         ValueError: arguments that break off elsewhere.
@@ -55,8 +56,8 @@ def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
             text = json.loads(f'"{arguments[found.string :]}"')
             return members[:-1], Member(members[-1].key, _text(text), is_string=True)
         stem = arguments.rstrip(" \t\n\r")
-        if found.ends is Ends.OPEN and stem[-1:] in {"", "{", '"', "}", "]", ","}:
-            return members_of(stem and stem.rstrip(",") + "}"), None
+        if found.ends is Ends.OPEN and stem[-1:] in {"", '"', "}", "]"}:
+            return members_of(stem and stem + "}"), None
     except ValueError:
         pass
     raise ValueError("a call's arguments can be continued only behind a whole member or inside a string")

@@ -11,7 +11,9 @@ from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import healthy
 from inference_lab.dialects import DIALECTS, LAB
-from inference_lab.errors import ApiError, bad_directive
+from inference_lab.errors import ApiError, bad_directive, invalid_request
+from inference_lab.faults.content import words_in
+from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
@@ -19,6 +21,7 @@ from inference_lab.faults.trigger import choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
 from inference_lab.shapes import ChatShape, Completion, Counts
+from inference_lab.tokens import FIRST_TEXT_WORD
 from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
+    from inference_lab.pieces import Pieces
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
@@ -157,6 +161,7 @@ class Answers:
             )
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
+        _require_ids(body, source.endless(death.content), _pieces_made(death, source))
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
@@ -243,7 +248,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
     """What the engine is to answer.
 
     Raises:
-        ApiError: 400 `context_length_exceeded`.
+        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
     """
     config = accepted.served.config
     asked = accepted.body.token_limit
@@ -255,7 +260,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
             f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
             endpoint,
         )
-    return healthy(
+    plan = healthy(
         accepted.served.style,
         prompt.position,
         chat=endpoint.is_chat,
@@ -264,6 +269,36 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
         max_tokens=asked,
         context_left=left,
     )
+    _require_ids(accepted.body, plan.pieces)
+    return plan
+
+
+def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:
+    """Where token ids are asked for, every word of the answer must have one of its own.
+
+    Raises:
+        ApiError: 400 `invalid_request`.
+    """
+    if body.return_token_ids and pieces.reach(FIRST_TEXT_WORD, frames):
+        raise invalid_request(
+            f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
+            "return_token_ids",
+        )
+
+
+def _pieces_made(death: Death, source: AnswerSource) -> int:
+    """How many pieces of the endless answer a death may show."""
+    numbered = {
+        "swap": death.sequence.number,
+        "drop": death.sequence.number,
+        "after_finish": 1,
+        "after_done": 1,
+    }
+    further = numbered.get(death.sequence.word, 0) + (death.tear.word != "none" or death.text_in_finish)
+    if death.after_chunks == ALL:
+        return source.words + words_in(further, death.tokens_per_frame)
+    shown = words_in(int(death.after_chunks) + further, death.tokens_per_frame)
+    return max(shown, source.words) if death.then == "rest" else shown
 
 
 def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:

@@ -84,14 +84,13 @@ class Endpoint(Generic[_R]):
                 completion,
                 is_chat=self.is_chat,
                 usage_asked=body.include_usage,
-                call_name=call_target_of(body).name,
                 reasoning_key=reasoning_key,
                 prompt_ids=told,
             )
-        shape = self.lab_shape(body, completion, reasoning_key or LAB.reasoning_key)
+        shape = self.lab_shape(completion, reasoning_key or LAB.reasoning_key)
         return shape if told is None else TellingIds(shape, told)
 
-    def lab_shape(self, body: _R, completion: Completion, reasoning_key: str) -> Shape:
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
         """The frames of a stream in our own dialect."""
         raise NotImplementedError
 
@@ -132,8 +131,8 @@ class _Chat(Endpoint[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
 
-    def lab_shape(self, body: ChatRequest, completion: Completion, reasoning_key: str) -> Shape:
-        return ChatShape(completion, call_target_of(body).name, reasoning_key)
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
+        return ChatShape(completion, reasoning_key)
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -142,12 +141,8 @@ class _Chat(Endpoint[ChatRequest]):
         call: dict[str, Any] = {}
         for piece in plan.pieces:
             texts[piece.channel].append(piece.delta)
-            if piece.channel == "call" and not piece.delta:  # its announcement; an open call's rest has none
-                call = {
-                    "id": call_id(completion.id, 0),
-                    "type": "function",
-                    "name": call_target_of(body).name,
-                }
+            if piece.name is not None:  # a call's announcement; an open call's rest has none
+                call = {"id": call_id(completion.id, 0), "type": "function", "name": piece.name}
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts["text"])}
         if texts["reasoning"]:
             message["reasoning_content"] = "".join(texts["reasoning"])
@@ -188,8 +183,8 @@ class _Completions(Endpoint[CompletionsRequest]):
         del body  # echo-directives are a chat feature
         return None
 
-    def lab_shape(self, body: CompletionsRequest, completion: Completion, reasoning_key: str) -> Shape:
-        del body, reasoning_key  # raw text has no keys
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
+        del reasoning_key  # raw text has no keys
         return CompletionsShape(completion)
 
     def whole(
