@@ -135,7 +135,7 @@ class _Judge:
             and completion != counted
             and not (answer.has_markup and completion > counted)
         ):
-            if not died and completion > counted:
+            if not died and completion > counted and (tokens is None or words < tokens):
                 missing = missing or f"{words} words where usage counts {completion} tokens, and a normal end"
             else:
                 report.find(Kind.USAGE_WORDS, f"usage counts {completion} tokens where {words} words came")
