@@ -109,7 +109,9 @@ def healthy(  # the limits of a request and a model, each by its name
         if writer.place.channel == "start" and reasoning_words:
             writer.open_reasoning()
         writer.close_reasoning(reasoning_words)
-        writer.words("text", default if answer_words is None else answer_words)
+        stop = default if answer_words is None else answer_words
+        # A word that is begun is brought to its end, even past the answer's.
+        writer.words("text", None if stop is None else max(stop, writer.index + bool(writer.completion)))
     limits = [limit for limit in (max_tokens, context_left) if limit is not None]
     cut = fit(tuple(writer.segments), min(limits, default=None))
     return Plan(Pieces(cut.segments), "length" if cut.is_short else finish, cut.tokens)

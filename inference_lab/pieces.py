@@ -1,7 +1,7 @@
 """What content frames carry, as values: single pieces, runs of plain words, and both in a row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from math import inf
 from typing import Literal
@@ -53,6 +53,37 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
+
+    @property
+    def words(self) -> int:
+        """How many words they end.
+
+        Raises:
+            ValueError: they have no end.
+        """
+        total = 0
+        for part in self.segments:
+            if isinstance(part, Piece):
+                total += part.words
+            elif part.stop is None:
+                raise ValueError("an answer without end has no number of words")
+            else:
+                total += part.stop - part.start
+        return total
+
+    def starting_at(self, place: int) -> Iterator[Piece]:
+        """The pieces from the `place`-th on; what lies in front is not made."""
+        for number, part in enumerate(self.segments):
+            rest = self.segments[number + 1 :]
+            if isinstance(part, Piece):
+                if not place:
+                    return iter(Pieces((part, *rest)))
+                place -= 1
+            elif part.stop is None or place < part.stop - part.start:
+                return iter(Pieces((replace(part, start=part.start + place), *rest)))
+            else:
+                place -= part.stop - part.start
+        return iter(())
 
     def reach(self, index: int, frames: int | None = None) -> bool:
         """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""

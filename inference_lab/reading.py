@@ -80,8 +80,8 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
     place = _at_word("text", tail, tag)
     if place.completion or not tail.rest:
         return place
-    if not opened and not place.progress and style.reasoning_open.startswith(tail.rest):
-        return Place("reasoning", markup=style.reasoning_open[len(tail.rest) :])
+    if not opened and not place.progress and style.reasoning_open.startswith(text):
+        return Place("reasoning", markup=style.reasoning_open[len(text) :])
     # The text itself, not its tail: line feeds at the front belong to the opening here.
     rest = text if not place.progress else tail.rest
     if opening.startswith(rest):

@@ -99,7 +99,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 def _as_lines(verdict: Verdict) -> Iterator[str]:
     words = ", ".join(f"{count} {channel}" for channel, count in verdict.words.items()) or "none"
-    finish = verdict.finish or ("[DONE]" if verdict.done else "none")
+    said = verdict.finish or ("[DONE]" if verdict.done else "none")
+    finish = "error frame" if verdict.error else said
     yield f"{verdict.outcome}: words {words}; finish {finish}; findings {verdict.finding_count}"
     for finding in verdict.findings:
         yield _as_line(finding)

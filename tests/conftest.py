@@ -1,15 +1,20 @@
-"""The application in memory, shared by the tests that ask it much."""
+"""What all tests share: settings, and the application in memory for the tests that ask it much."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.lab import MemoryLab, files, write
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+# A slow or busy machine is no failure: what must be fast is measured by the benchmarks.
+settings.register_profile("lab", deadline=None)
+settings.load_profile("lab")
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from twisted.internet.address import IPv4Address
@@ -10,6 +11,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from inference_lab.faults.script import STREAM_HEAD
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.http import LabChannel, LabRequest, LabSite
 from inference_lab.wire.pacer import Pacer
@@ -61,7 +63,8 @@ class Stage(Resource):
         def on_gone() -> None:
             self.gone += 1
 
-        self.players.append(self.streams.play(request, self._script(), "test", on_gone))
+        script = chain([STREAM_HEAD], self._script())
+        self.players.append(self.streams.play(request, script, "test", on_gone))
         return NOT_DONE_YET
 
     def connect(self) -> tuple[LabChannel, StringTransportWithDisconnection]:

@@ -262,6 +262,11 @@ def test_past_arguments_that_are_no_object_are_refused(arguments: str) -> None:
         members_of(arguments)
 
 
+def test_arguments_may_be_nested_as_deep_as_the_scanner_goes() -> None:
+    deep = "[" * 499 + "]" * 499
+    assert members_of(f'{{"a": {deep}}}') == [Member("a", deep, is_string=False)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "default", "thinking"),
     [

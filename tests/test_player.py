@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.faults.death import Close
 from inference_lab.faults.events import Await, Event, Frame, Pause
-from inference_lab.faults.modes import Close
 from tests.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
@@ -192,3 +192,21 @@ def test_a_body_over_the_limit_is_dropped_as_it_comes() -> None:
     stage.clock.advance(10)
     assert not transport.connected
     assert stage.clock.getDelayedCalls() == []
+
+
+def test_a_defect_in_one_script_resets_its_stream_and_leaves_the_others_alone() -> None:
+    def broken() -> Iterator[Event]:
+        yield Frame(b"abc")
+        yield Pause(125)
+        raise ZeroDivisionError
+
+    scripts = iter([broken(), paced(3, 125, Close.HANG)])
+    stage = Stage(lambda: next(scripts))
+    bad, good = stage.connect(), stage.connect()
+    for channel, _ in (bad, good):
+        channel.dataReceived(GET)
+    body_of(good[1])
+    stage.clock.advance(0.125)
+    assert not bad[1].connected
+    assert good[1].value() == A_FRAME
+    assert stage.gone == 1

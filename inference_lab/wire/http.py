@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
     from twisted.web.resource import IResource
 
+    from inference_lab.faults.events import Head
     from inference_lab.wire.drain import Drain
     from inference_lab.wire.endings import Endings
 
@@ -116,11 +117,31 @@ class LabRequest(server.Request):
 
     # -- the response
 
-    def send_head(self) -> None:
-        """Send the response's head now; frames follow through `send_chunks`."""
+    def send_head(self, head: Head) -> None:
+        """Send the response's head now; frames follow through `send_chunks`.
+
+        In place of Twisted's own first write, which would decide the framing by itself.
+        """
+        headers = self.responseHeaders
+        headers.addRawHeader(*_ANY_ORIGIN)
+        for name, value in head.headers:
+            headers.setRawHeaders(name, [value])
+        if head.content_length is not None:
+            headers.setRawHeaders(b"content-length", [b"%d" % head.content_length])
+        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
+        if self.chunked:
+            headers.setRawHeaders(b"transfer-encoding", [b"chunked"])
+        self.setResponseCode(head.status)
+        self.startedWriting = 1
         self.streaming = True
-        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
-        self.write(b"")
+        reason = http.RESPONSES.get(head.status, b"Unknown")
+        self.channel.writeHeaders(self.clientproto, b"%d" % head.status, reason, headers)
+
+    def send_raw(self, data: bytes) -> int:
+        """Write bytes as they are; answers their number."""
+        if self.channel is not None:
+            self.channel.write(data)
+        return len(data)
 
     def send_chunks(self, frames: Iterable[bytes]) -> int:
         """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes written."""
@@ -128,9 +149,7 @@ class LabRequest(server.Request):
             data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
         else:
             data = b"".join(frames)
-        if self.channel is not None:
-            self.channel.write(data)
-        return len(data)
+        return self.send_raw(data)
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""
@@ -155,6 +174,7 @@ class LabChannel(http.HTTPChannel):
     site: LabSite
     transport: Any  # Twisted types it as ITransport only
     _pipelined_bytes = 0
+    _is_stale = False
     _watch: Drain | None = None
     _dismissal: IDelayedCall | None = None
 
@@ -169,7 +189,9 @@ class LabChannel(http.HTTPChannel):
             self._pipelined_bytes = sum(map(len, self._dataBuffer))
         self._dataBuffer.append(data)
         self._pipelined_bytes += len(data)
-        if self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
+        if self._is_stale:
+            abort(self.transport)
+        elif self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
             _log.warn(
                 "{peer} pipelined more than {limit} bytes behind an unfinished response: reset",
                 peer=self.getPeer(),
@@ -189,6 +211,12 @@ class LabChannel(http.HTTPChannel):
         """Bytes of requests, until the connection is dismissed."""
         if self._dismissal is None:
             super().dataReceived(data)
+
+    def reset_on_data(self) -> None:
+        """Meet whatever comes next with a reset; what has been pipelined already counts."""
+        self._is_stale = True
+        if any(self._dataBuffer):
+            abort(self.transport)
 
     def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
         """A response has been written completely: watch that the client takes it."""
