@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.answer import Plan
+    from inference_lab.calls import CallTarget
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
     from inference_lab.pieces import Pieces
@@ -136,7 +137,7 @@ class Answers:
         completion = self._fixed_completion(endpoint, accepted, fault.canonical())
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
+            style, prompt.position, answer, chat=endpoint.is_chat, call=_call_target(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
@@ -300,6 +301,11 @@ def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
     return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+
+
+def _call_target(body: Common, prompt: Prompt) -> CallTarget:
+    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
+    return call_target_of(body) if body.tools else prompt.position.first_tool
 
 
 def _discard(_: object) -> None:
