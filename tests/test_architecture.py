@@ -7,7 +7,18 @@ from pathlib import Path
 import tomli
 
 ROOT = Path(__file__).parent.parent
-SHELL = {"cli", "config", "deployment_file", "toml_reading", "settings", "service", "tap", "catalog", "web"}
+SHELL = {
+    "cli",
+    "config",
+    "deployment_file",
+    "toml_reading",
+    "settings",
+    "service",
+    "tap",
+    "catalog",
+    "web",
+    "logs",
+}
 COMMANDS = {"sim_command", "step_command", "verify_command", "offline", "sim_plot", "text_table", "trace"}
 
 
