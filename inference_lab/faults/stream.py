@@ -75,10 +75,9 @@ class DeathStream:
             frames = frames_in(self._source.words, death.tokens_per_frame)
         else:
             frames = int(death.after_chunks)
-        if death.at == "role" and self._shape.opening is None:
-            raise ValueError(
-                f"at=role needs a role frame, which {self._shape.dialect.name} does not have here"
-            )
+        if (death.at == "role" or death.role_again) and self._shape.opening is None:
+            key = "at=role" if death.at == "role" else "role_again"
+            raise ValueError(f"{key} needs a role frame, which {self._shape.dialect.name} does not have here")
         if death.tear.word in {"utf8", "byte"}:
             self._torn(frame_at(self._pieces, frames, death.tokens_per_frame), first=frames == 0)
         if death.frame_bytes is not None and death.at == "frames":
@@ -95,6 +94,8 @@ class DeathStream:
         yield from self._silence(death.ttft_ms)
         if shape.opening is not None and death.at in {"frames", "role"}:
             yield from self._frame(shape.opening)
+            if death.role_again:
+                yield from self._frame(shape.opening)
         if death.at == "frames":
             yield from self._content()
         else:
@@ -272,7 +273,9 @@ class DeathStream:
         return self._source.finish if death.after_chunks == ALL or death.then == "rest" else "stop"
 
     def _counts(self) -> Counts:
-        return Counts(self._prompt_tokens, self._tokens)
+        death = self._death
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, self._tokens + off_by))
 
     # -- one frame
 
