@@ -16,6 +16,7 @@ from inference_lab.engine.deployment_spec import (
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.formats import FORMATS
 from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
@@ -167,8 +168,10 @@ class DeploymentFile(Struct, frozen=True):
         return catalog.model(model, file=self.source, where="model") if isinstance(model, str) else model
 
 
-def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
-    """Type-check every table of a deployment file, of all its hardware entries.
+def parse_deployment_file(
+    document: Table, source: str, incidents: Incidents = NO_INCIDENTS
+) -> DeploymentFile:
+    """Type-check every table of a deployment file, of all its hardware entries; `[fault]` may name `incidents`.
 
     Raises:
         ConfigError: the first thing that is wrong.
@@ -180,7 +183,7 @@ def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
             f"{source}: format is {show_value(tables.format)}, expected one of {', '.join(FORMATS)}"
         )
     try:
-        fault = None if tables.fault is None else plan_from_table(tables.fault)
+        fault = None if tables.fault is None else plan_from_table(tables.fault, incidents)
     except ValueError as error:
         raise ConfigError(f"{source}: fault: {error}") from None
     if tables.latency is None:

@@ -7,8 +7,27 @@ from pathlib import Path
 import tomli
 
 ROOT = Path(__file__).parent.parent
-SHELL = {"cli", "config", "deployment_file", "toml_reading", "settings", "service", "tap", "catalog", "web"}
-COMMANDS = {"sim_command", "step_command", "verify_command", "offline", "sim_plot", "text_table", "trace"}
+SHELL = {
+    "cli",
+    "config",
+    "deployment_file",
+    "incident_file",
+    "toml_reading",
+    "settings",
+    "service",
+    "tap",
+    "catalog",
+    "web",
+}
+COMMANDS = {
+    "sim_command",
+    "step_command",
+    "verify_command",
+    "offline",
+    "sim_plot",
+    "text_table",
+    "trace",
+}
 
 
 def test_every_module_is_in_the_core_the_wire_or_the_shell() -> None:
