@@ -20,6 +20,7 @@ SHELL = {
     "web",
 }
 COMMANDS = {
+    "record",
     "sim_command",
     "step_command",
     "verify_command",
