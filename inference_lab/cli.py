@@ -54,9 +54,11 @@ def _serve(arguments: list[str]) -> int:
     service = makeService(options)
 
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
-    from twisted.logger import globalLogBeginner, textFileLogObserver  # noqa: PLC0415
+    from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stdout)], redirectStandardIO=False)
+    from inference_lab.logs import line_observer  # noqa: PLC0415
+
+    globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
     service.privilegedStartService()
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)

@@ -37,6 +37,7 @@ class ServedModel(Struct, frozen=True):
     answer: AnswerSettings
     latency: Latency | None
     format: str
+    dialect: str
     deployment: Deployment | None
 
 
@@ -128,6 +129,7 @@ def _served(file: DeploymentFile, entry: str | None, catalog: Catalog) -> Served
         answer=tables.answer,
         latency=tables.latency,
         format=tables.format,
+        dialect=tables.dialect,
         deployment=deployment,
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from inference_lab.dialects import DIALECTS
 from inference_lab.engine.deployment_spec import (
     Deployment,
     RoundRobin,
@@ -67,6 +68,7 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
     answer: AnswerSettings = AnswerSettings()
     latency: Latency | None = None
     format: str = "lab"
+    dialect: str = "lab"
     speculative: dict[str, Any] | None = None
     decode_router: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
@@ -178,10 +180,9 @@ def parse_deployment_file(
     """
     tables = convert(document, TopLevel, file=source, where="")
     _refuse_out_of_scope(source, "", tables)
-    if tables.format not in FORMATS:
-        raise ConfigError(
-            f"{source}: format is {show_value(tables.format)}, expected one of {', '.join(FORMATS)}"
-        )
+    for key, value, known in (("format", tables.format, FORMATS), ("dialect", tables.dialect, DIALECTS)):
+        if value not in known:
+            raise ConfigError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
     try:
         fault = None if tables.fault is None else plan_from_table(tables.fault, incidents)
     except ValueError as error:

@@ -47,6 +47,7 @@ class Stage(Resource):
     """A resource that plays a script for each request, and everything around it in memory."""
 
     isLeaf = True
+    head = STREAM_HEAD
 
     def __init__(self, script: Callable[[], Iterator[Event]], *, max_body_bytes: int = 1000) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class Stage(Resource):
         def on_gone() -> None:
             self.gone += 1
 
-        script = chain([STREAM_HEAD], self._script())
+        script = chain([self.head], self._script())
         self.players.append(self.streams.play(request, script, "test", on_gone))
         return NOT_DONE_YET
 

@@ -18,6 +18,7 @@ SHELL = {
     "tap",
     "catalog",
     "web",
+    "logs",
 }
 COMMANDS = {
     "record",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.dialects import DIALECTS
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.values import (
     U32_MAX,
@@ -145,5 +146,6 @@ AXES: Final[Mapping[str, Axis]] = {
         "how the response ends",
     ),
     "idle_ms": Axis(_MS, "how long an idle connection lives, with close=idle_close"),
+    "dialect": Axis(Choice(*DIALECTS), "whose way of writing a stream; else the model's"),
     "name": Axis(Text(), "a name for the log"),
 }

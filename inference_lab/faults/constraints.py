@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from inference_lab.dialects import LAB
 from inference_lab.faults.death import ALL, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
 
@@ -104,6 +105,11 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         STREAM_KEYS, lambda d: d.answer_as == "sse", "goes with a stream: answer_as answers without one"
+    ),
+    Constraint(
+        ("dialect",),
+        lambda d: d.dialect == LAB.name or (d.status, d.answer_as, d.at == "request") == (200, "sse", False),
+        "is seen on a stream only: status, answer_as and at=request answer without one",
     ),
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
     Constraint(("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with status"),
@@ -277,6 +283,8 @@ def acts_without_stream(death: Death) -> bool:
         return True
     if death.answer_as != HEALTHY.answer_as:
         return death.answer_as != "json"  # which is the answer such a request gets anyway
+    if death.dialect not in {None, LAB.name}:
+        return False
     others = (key for key in STREAM_KEYS if getattr(death, key) != getattr(HEALTHY, key))
     return (
         death.ttft_ms > 0

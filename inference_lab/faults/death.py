@@ -91,6 +91,9 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     # the end
     close: str = "terminator"
     idle_ms: int = 0
+    # who writes it: None is the model's own dialect; `given` are the keys that then win over the dialect
+    dialect: str | None = None
+    given: frozenset[str] = frozenset()
     # for whoever reads the log
     name: str | None = None
 

@@ -27,6 +27,8 @@ _UTF8_MODE: Final = "cut_mid_frame"
 _SIMPLE: Final = ("after_chunks", "delay_ms")
 # What may be set beside an incident, whose file says everything that is sent.
 _INCIDENT_KEYS: Final = ("delay_ms", "name")
+# What a dialect has its own way with, unless the directive says otherwise.
+_OVER_DIALECT: Final = {"comments", "content_type", "reasoning_key", "text_in_finish"}
 
 
 class DirectiveError(ValueError):
@@ -140,7 +142,8 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
     changes = {**row.changes, **settings}
     if settings.get("error", "none") != "none" and "done" not in settings:
         changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
-    death = msgspec.structs.replace(Death(), **changes)
+    given = frozenset(changes) & _OVER_DIALECT
+    death = msgspec.structs.replace(Death(), **changes, given=given)
     reason = broken(death)
     if reason is not None:
         raise DirectiveError(f"{mode}: {reason}")

@@ -10,6 +10,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import healthy
+from inference_lab.dialects import DIALECTS, LAB
 from inference_lab.errors import ApiError, bad_directive, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.answer import Plan
+    from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
     from inference_lab.pieces import Pieces
@@ -140,7 +142,8 @@ class Answers:
         self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
     ) -> Stream:
         body, style, death = accepted.body, accepted.served.style, fault.death
-        completion = self._fixed_completion(endpoint, accepted, fault.canonical())
+        dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
+        completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
             style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
@@ -150,7 +153,13 @@ class Answers:
         try:
             script = fault_script(
                 death,
-                endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
+                endpoint.shape(
+                    body,
+                    completion,
+                    prompt,
+                    dialect,
+                    death.reasoning_key if "reasoning_key" in death.given else None,
+                ),
                 source,
                 prompt_tokens=prompt_tokens,
                 include_usage=body.include_usage,
@@ -184,7 +193,7 @@ class Answers:
         try:
             script = incident_script(
                 incident,
-                self._fixed_completion(endpoint, accepted, fault.canonical()),
+                self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
                 source.endless("text") if incident.words else (),
                 chat=chat,
                 delay_ms=delay_ms,
@@ -195,7 +204,7 @@ class Answers:
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
-        completion = self._fixed_completion(CHAT, accepted, "")
+        completion = self._fixed_completion(CHAT, accepted, "", LAB)
         counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
         if not accepted.body.stream:
             whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
@@ -219,15 +228,18 @@ class Answers:
         refusal = engine.refusal(job)
         if refusal is not None:
             raise _context_exceeded(f"this request can never run: {refusal}", endpoint)
+        dialect = accepted.served.dialect
         completion = Completion(
-            endpoint.id_prefix + self._random_digits(), int(self._wall_seconds()), accepted.served.config.name
+            (dialect.id_prefix or endpoint.id_prefix) + self._random_digits(),
+            int(self._wall_seconds()),
+            accepted.served.config.name,
         )
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
         if accepted.body.stream:
-            shape = endpoint.shape(accepted.body, completion, prompt)
+            shape = endpoint.shape(accepted.body, completion, prompt, dialect)
 
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.
@@ -261,9 +273,13 @@ class Answers:
         )
 
     @staticmethod
-    def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
+    def _fixed_completion(
+        endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
+    ) -> Completion:
         digits = response_digits(endpoint.path, accepted.raw, fault, accepted.request_id)
-        return Completion(endpoint.id_prefix + digits, FIXED_CREATED, accepted.served.config.name)
+        return Completion(
+            (dialect.id_prefix or endpoint.id_prefix) + digits, FIXED_CREATED, accepted.served.config.name
+        )
 
 
 def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 
 from inference_lab.faults.death import Close
 from inference_lab.wire.drain import Drain
-from inference_lab.wire.transport import abort, buffered_bytes, can_reset, lowest
+from inference_lab.wire.transport import abort, can_reset, lowest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,13 +133,8 @@ class Endings:
         ending.begin()
         return ending
 
-    def watch(self, transport: Any) -> Drain | None:  # noqa: ANN401 - a transport of any kind
-        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost.
-
-        What the kernel has taken it delivers without us, so only a queue in this process needs watching.
-        """
-        if not buffered_bytes(transport):
-            return None
+    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - a transport of any kind
+        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost."""
 
         def give_up(lost_bytes: int) -> None:
             _log.warn(

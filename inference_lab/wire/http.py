@@ -7,6 +7,7 @@ Private Twisted names used here, each guarded by tests/wire/test_twisted_interna
 
 from __future__ import annotations
 
+from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
@@ -16,10 +17,10 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.errors import ApiError, body_too_large, invalid_request, not_found
-from inference_lab.wire.transport import abort, lowest, unsent_bytes
+from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
@@ -37,8 +38,19 @@ DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
 
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
+_HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
+_CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 _log: Final = Logger()
+
+
+@lru_cache(maxsize=256)
+def _lines_of(head: Head) -> bytes:
+    """The header lines that a script's head asks for; heads are few, and most streams have the same one."""
+    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in head.headers]
+    if head.content_length is not None:
+        lines.append(b"Content-Length: %d\r\n" % head.content_length)
+    return b"".join(lines)
 
 
 class LabRequest(server.Request):
@@ -53,6 +65,7 @@ class LabRequest(server.Request):
         self.body_too_large = False
         self.early = False  # answered before its body was complete
         self.streaming = False
+        self._head = b""  # of a stream, until it goes out
         self._declared_too_large = False
 
     # -- the request's body
@@ -118,38 +131,52 @@ class LabRequest(server.Request):
     # -- the response
 
     def send_head(self, head: Head) -> None:
-        """Send the response's head now; frames follow through `send_chunks`.
+        """Begin a response: its head goes out with the first `send_chunks` or `send_raw`, which follow in this turn.
 
-        In place of Twisted's own first write, which would decide the framing by itself.
+        In place of Twisted's own first write, which would decide the framing by itself, and look at each header of
+        every stream again.
         """
-        headers = self.responseHeaders
-        headers.addRawHeader(*_ANY_ORIGIN)
-        for name, value in head.headers:
-            headers.setRawHeaders(name, [value])
-        if head.content_length is not None:
-            headers.setRawHeaders(b"content-length", [b"%d" % head.content_length])
-        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
-        if self.chunked:
-            headers.setRawHeaders(b"transfer-encoding", [b"chunked"])
-        self.setResponseCode(head.status)
-        self.startedWriting = 1
         self.streaming = True
-        reason = http.RESPONSES.get(head.status, b"Unknown")
-        self.channel.writeHeaders(self.clientproto, b"%d" % head.status, reason, headers)
+        self.startedWriting = 1
+        self.setResponseCode(head.status)
+        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
+        lines = [
+            b"%b %d %b\r\n" % (self.clientproto, head.status, http.RESPONSES.get(head.status, b"Unknown"))
+        ]
+        for name, values in self.responseHeaders.getAllRawHeaders():
+            lines += [b"%b: %b\r\n" % (name, value) for value in values]
+        lines.append(_lines_of(head))
+        lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
+        self._head = b"".join(lines)
 
     def send_raw(self, data: bytes) -> int:
         """Write bytes as they are; answers their number."""
-        if self.channel is not None:
-            self.channel.write(data)
-        return len(data)
+        size = len(data)
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        channel = self.channel
+        if data and channel is not None:
+            channel.write(data)
+        return size
 
-    def send_chunks(self, frames: Iterable[bytes]) -> int:
-        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes written."""
-        if self.chunked:
-            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
-        else:
+    def send_chunks(self, frames: Sequence[bytes], *, last: bool = False) -> int:
+        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes of chunks.
+
+        `last` writes the end of the response with them, and leaves none for `finish` to write.
+        """
+        if not self.chunked:
             data = b"".join(frames)
-        return self.send_raw(data)
+        elif len(frames) == 1:  # the paced stream's case
+            data = b"%x\r\n%b\r\n" % (len(frames[0]), frames[0])
+        else:
+            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
+        size = len(data)
+        if last and self.chunked:
+            data += b"0\r\n\r\n"
+            self.chunked = 0
+        self.send_raw(data)
+        return size
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""
@@ -224,6 +251,10 @@ class LabChannel(http.HTTPChannel):
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
         super().requestDone(request)
+        if buffered_bytes(self.transport):  # what the kernel has taken it delivers without us
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
             self._watch = self.site.endings.watch(self.transport)
 
@@ -239,8 +270,9 @@ class LabChannel(http.HTTPChannel):
             self.loseConnection()
 
     def timeoutConnection(self) -> None:  # noqa: N802 - Twisted's name
-        """The client has been idle; unless it is still taking a response, close."""
+        """The client has been idle; close, unless a response is still under way to it, which has its own patience."""
         if unsent_bytes(self.transport):
+            self._watch_reader()
             self.setTimeout(self.timeOut)
         else:
             super().timeoutConnection()

@@ -20,6 +20,7 @@ _log: Final = Logger()
 
 _SLOT_US: Final = 1000
 _COMPACT_ABOVE: Final = 64
+_TAKEN_BACK: Final = object()
 
 
 class Pacer:
@@ -32,13 +33,14 @@ class Pacer:
     def __init__(self, clock: IReactorTime, seconds: Callable[[], float]) -> None:
         self.clock = clock
         self._seconds = seconds
-        self._slots: dict[
-            int, dict[Callable[[], None], None]
-        ] = {}  # a dict as an ordered set: first come first served
+        # A dict as an ordered set: first come first served.
+        self._slots: dict[int, dict[Callable[[], None], None]] = {}
         self._order: list[int] = []
         self._armed: IDelayedCall | None = None
         self._armed_slot = 0
         self._serving = False
+        self.turn_us = 0
+        """The time at which the deadlines that are being served were found due: cheaper to ask for than `now_us`."""
 
     def now_us(self) -> int:
         """The time in microseconds."""
@@ -85,18 +87,19 @@ class Pacer:
     def _serve(self) -> None:
         self._armed = None
         self._serving = True  # what is asked for meanwhile is armed once, at the end
-        now_us = self.now_us()
+        self.turn_us = now_us = self.now_us()
         while self._order and self._order[0] * _SLOT_US <= now_us:
             slot = heapq.heappop(self._order)
             waiting = self._slots.get(slot)
-            # One by one, so that a stream that ends may still take back a neighbour of the same slot.
+            # In rounds, since what is served may ask for this slot again; each is taken out before it is called, so
+            # that a stream that ends may still take back a neighbour of the same slot.
             while waiting:
-                wake = next(iter(waiting))
-                del waiting[wake]
-                try:
-                    wake()
-                except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
-                    _log.failure("a timed call failed")
+                for wake in list(waiting):
+                    if waiting.pop(wake, _TAKEN_BACK) is None:
+                        try:
+                            wake()
+                        except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
+                            _log.failure("a timed call failed")
             self._slots.pop(slot, None)
         self._serving = False
         self._arm()

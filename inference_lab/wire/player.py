@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from inference_lab.faults.death import Close
 from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.death import Close
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
@@ -128,19 +128,20 @@ class Player:
     # -- playing
 
     def _run(self) -> None:
+        if self._slot is None and self._turn is None and self._tokens >= 0 and self._close is None:
+            self._play(self._pacer.now_us())
+
+    def _play(self, now_us: int) -> None:
         """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
         try:
-            self._play()
+            self._advance(now_us)
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut("a defect: reset")
 
-    def _play(self) -> None:
-        if self._slot is not None or self._turn is not None or self._tokens < 0 or self._close is not None:
-            return
+    def _advance(self, now_us: int) -> None:
         batch: list[bytes] = []
         batch_bytes = 0
-        now_us = self._pacer.now_us()
         while not self._over:
             event = self._next if self._next is not None else next(self._script)
             self._next = None
@@ -174,19 +175,20 @@ class Player:
             elif isinstance(event, Head):
                 self.request.send_head(event)
             else:
-                self._write(batch)
+                self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
                 return
         self._write(batch)
 
-    def _write(self, batch: list[bytes]) -> None:
-        if batch:
-            self.frames += len(batch)
-            self.body_bytes += self.request.send_chunks(batch)
+    def _write(self, batch: list[bytes], *, last: bool = False) -> None:
+        # Also without a frame: the head may wait for this write, and the end of the response comes with it.
+        self.frames += len(batch)
+        self.body_bytes += self.request.send_chunks(batch, last=last)
 
     def _deadline(self) -> None:
+        # Nothing else is waited for: a slot is asked for only when the script has come to a pause.
         self._slot = None
-        self._run()
+        self._play(self._pacer.turn_us)
 
     def _next_turn(self) -> None:
         self._turn = None

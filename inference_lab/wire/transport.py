@@ -34,19 +34,22 @@ class EagerServer(tcp.Server):
         """Send at once when nothing is queued; queue what is left."""
         if (
             data
+            and not self._tempDataLen
+            and self.offset == len(self.dataBuffer)
             and self.connected
             and not self.disconnecting
             and not self._writeDisconnected
-            and not self._tempDataLen
-            and self.offset == len(self.dataBuffer)
         ):
-            sent = self.writeSomeData(data)
-            # A send error is not reported here, in the caller's turn: the queued write meets it again and the
-            # reactor reports the loss in its own.
-            if isinstance(sent, int) and sent:
-                if sent == len(data):
-                    return
-                data = data[sent:]
+            # The socket's own `send`, not `writeSomeData`: three calls less per frame, and the same bytes. An error is
+            # not reported here, in the caller's turn: the queued write meets it again, and the reactor reports the
+            # loss in its own.
+            try:
+                sent = self.socket.send(data)
+            except OSError:
+                sent = 0
+            if sent == len(data):
+                return
+            data = data[sent:]
         super().write(data)
 
     def writeSequence(self, iovec: Iterable[bytes]) -> None:  # noqa: N802 - Twisted's name

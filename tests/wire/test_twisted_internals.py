@@ -52,3 +52,10 @@ def test_the_methods_that_are_overridden_are_the_ones_twisted_calls() -> None:
     assert "channel.requestFactory = self.requestFactory" in source(server.Site.buildProtocol)
     assert LabSite.protocol is LabChannel
     assert LabSite.requestFactory is LabRequest
+
+
+def test_a_request_that_has_written_its_own_head_and_end_writes_neither_again() -> None:
+    assert "if not self.startedWriting:" in source(http.Request.write)
+    finish = source(http.Request.finish)
+    assert "if not self.startedWriting:" in finish
+    assert "if self.chunked:" in finish

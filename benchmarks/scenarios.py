@@ -1,0 +1,273 @@
+"""What is measured, and on which servers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import pstats
+import shlex
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+import msgspec
+from child import OURS, Child
+from loadgen import Load, certificate, figures
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadgen import LoadGenerator
+
+ROOT: Final = Path(__file__).parent.parent
+_INSTANT: Final = 'model = "llama-3.1-8b-instruct"\nname = "lab"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
+_ENGINE: Final = 'name = "engine"\n' + (ROOT / "configs" / "llama-3.1-8b-instruct.toml").read_text()
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """So many streams of answers with so many content frames, `delay_ms` apart."""
+
+    name: str
+    kind: Literal["frames", "engine", "stalled", "start"] = "frames"
+    streams: int = 1
+    frames: int = 100
+    delay_ms: int = 10
+    seconds: float = 5.0
+    spread_s: float = 1.0
+    tls: bool = False
+    quick: bool = False
+
+    @property
+    def message(self) -> str:
+        """The request's last message, by which a peer knows what to answer."""
+        return f"frames={self.frames} delay={self.delay_ms}"
+
+    def body(self) -> str:
+        """The request's body."""
+        return json.dumps(
+            {
+                "model": "engine" if self.kind == "engine" else "lab",
+                "stream": True,
+                "stream_options": {"include_usage": True},
+                "messages": [{"role": "user", "content": self.message}],
+                "max_tokens": self.frames,
+            }
+        )
+
+    def load(self, *, quick: bool) -> Load:
+        """What the load generator is told."""
+        fault = f"no_done;after_chunks={self.frames};delay_ms={self.delay_ms}"
+        return Load(
+            streams=self.streams,
+            body=self.body(),
+            headers=() if self.kind == "engine" else (f"x-inference-lab-fault: {fault}",),
+            seconds=1.0 if quick else self.seconds,
+            warm_up_s=self.spread_s + 0.2,
+            spread_s=self.spread_s,
+            delay_ms=0 if self.kind == "engine" else self.delay_ms,
+            tls=self.tls,
+        )
+
+
+SCENARIOS: Final = (
+    Scenario(name="paced-1", quick=True),
+    Scenario(name="paced-100", streams=100, quick=True),
+    Scenario(name="paced-400", streams=400, quick=True),
+    Scenario(name="paced-500", streams=500),
+    Scenario(name="paced-1000", streams=1000, spread_s=2.0),
+    Scenario(name="paced-5000-slow", streams=5000, delay_ms=100, spread_s=8.0),
+    Scenario(name="burst-100", streams=32, delay_ms=0, spread_s=0.2, quick=True),
+    Scenario(name="burst-1000", streams=32, frames=1000, delay_ms=0, spread_s=0.2, quick=True),
+    Scenario(name="engine-200", kind="engine", streams=200, quick=True),
+    Scenario(name="tls-100", streams=100, tls=True, quick=True),
+    Scenario(name="stalled-10000", kind="stalled", streams=10_000, spread_s=6.0),
+    Scenario(name="start", kind="start", quick=True),
+)
+
+
+class Subject(Protocol):
+    """A server that is measured."""
+
+    name: str
+
+    def can(self, scenario: Scenario) -> bool:
+        """Whether the scenario means anything to it."""
+
+    def start(self, scenario: Scenario) -> Child:
+        """Start it, ready for the scenario."""
+
+    def command(self, port: int) -> list[str]:
+        """What starts it on `port` with everything it serves, for the start time."""
+
+
+class Ours:
+    """Our own server, with further `options`."""
+
+    name = "inference-lab"
+
+    def __init__(self, folder: Path, options: Sequence[str]) -> None:
+        self._folder = folder
+        self._options = list(options)
+        self._configs = folder / "configs"
+        self._configs.mkdir()
+        (self._configs / "lab.toml").write_text(_INSTANT)
+        (self._configs / "engine.toml").write_text(_ENGINE)
+        self._endpoint: str | None = None
+
+    def can(self, scenario: Scenario) -> bool:
+        """See `Subject.can`."""
+        del scenario
+        return True
+
+    def start(self, scenario: Scenario) -> Child:
+        """See `Subject.start`."""
+        return Child([*OURS, *self._arguments(scenario)])
+
+    def command(self, port: int) -> list[str]:
+        """See `Subject.command`."""
+        return [
+            *OURS,
+            "--config",
+            str(ROOT / "configs"),
+            "--hardware",
+            "b200",
+            "--port",
+            str(port),
+            *self._options,
+        ]
+
+    def profile(self, generator: LoadGenerator, scenario: Scenario) -> tuple[dict[str, Any], pstats.Stats]:
+        """Run a scenario under cProfile, which makes small functions look dearer than they are."""
+        file = self._folder / "profile"
+        under = [sys.executable, "-m", "cProfile", "-o", str(file)]
+        child = Child([*under, *OURS, *self._arguments(scenario)])
+        try:
+            result = generator.run(child.port, scenario.load(quick=False), child.pids())
+        finally:
+            child.stop()
+        return result, pstats.Stats(str(file))
+
+    def _arguments(self, scenario: Scenario) -> list[str]:
+        where = ["--port", "0"]
+        if scenario.tls:
+            self._endpoint = self._endpoint or certificate(self._folder)
+            where = ["--endpoint", self._endpoint]
+        return ["--config", str(self._configs), "--enable-directives", *where, *self._options]
+
+
+class Peer:
+    """Another server, started by a command with `{port}` and perhaps `{fixtures}` in it."""
+
+    name = "peer"
+
+    def __init__(self, command: str, fixtures: Path) -> None:
+        self._command = command
+        self._fixtures = fixtures
+
+    def can(self, scenario: Scenario) -> bool:
+        """See `Subject.can`: a peer is asked for plain frames, and to start."""
+        return scenario.kind in {"frames", "start"} and not scenario.tls
+
+    def start(self, scenario: Scenario) -> Child:
+        """See `Subject.start`."""
+        del scenario
+        port = free_port()
+        return Child(self.command(port), port=port)
+
+    def command(self, port: int) -> list[str]:
+        """See `Subject.command`."""
+        return shlex.split(self._command.format(port=port, fixtures=self._fixtures))
+
+
+def fixtures(scenarios: Sequence[Scenario]) -> str:
+    """What aimock is to answer: texts that it cuts into as many frames, as far apart, as ours."""
+    answers = {scenario.message: scenario for scenario in scenarios if scenario.kind == "frames"}
+    return json.dumps(
+        {
+            "fixtures": [
+                {
+                    "match": {"userMessage": message},
+                    "response": {"content": " qx0000" * scenario.frames},
+                    "chunkSize": len(" qx0000"),
+                    "latency": scenario.delay_ms,
+                }
+                for message, scenario in answers.items()
+            ]
+        }
+    )
+
+
+def stalled(generator: LoadGenerator, child: Child, scenario: Scenario) -> dict[str, Any]:
+    """Memory and descriptors of streams that have fallen silent, and the pace of a live stream beside them."""
+    live = Scenario(name="live", streams=1, seconds=2.0, spread_s=0.1).load(quick=False)
+    before = generator.run(child.port, live, child.pids())
+    rss, descriptors = child.rss_bytes(), child.descriptors()
+    silent = Load(
+        streams=scenario.streams,
+        body=scenario.body(),
+        headers=("x-inference-lab-fault: stall;after_chunks=1;delay_ms=0",),
+        spread_s=scenario.spread_s,
+        warm_up_s=0,
+        seconds=scenario.spread_s + 6,
+        once=True,
+    )
+    with generator.start(child.port, silent) as loading:
+        time.sleep(scenario.spread_s + 1.5)
+        held_bytes, held = child.rss_bytes() - rss, child.descriptors() - descriptors
+        beside = generator.run(child.port, live, child.pids())
+        result = figures(loading)
+    if result["content_frames"] != scenario.streams:
+        print(
+            f"only {result['content_frames']} of {scenario.streams} streams came to their stall",
+            file=sys.stderr,
+        )
+    return {
+        "stalled": result["open"],
+        "bytes_per_stream": held_bytes / scenario.streams,
+        "descriptors_per_stream": held / scenario.streams,
+        "late_ms": beside["late_ms"],
+        "gap_ms": beside["gap_ms"],
+        "late_ms_without": before["late_ms"],
+    }
+
+
+def start_s(subject: Subject, times: int) -> float:
+    """From exec to the first answer, in seconds: the median of several starts."""
+    return statistics.median(
+        _one_start_s(subject.command(port)) for port in (free_port() for _ in range(times))
+    )
+
+
+def _one_start_s(command: list[str]) -> float:
+    port = (
+        int(command[command.index("--port") + 1])
+        if "--port" in command
+        else int(command[command.index("-p") + 1])
+    )
+    begun = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None and time.monotonic() < begun + 20:
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+                try:
+                    connection.request("GET", "/v1/models")
+                    connection.getresponse().read()
+                    return time.monotonic() - begun
+                except OSError:
+                    time.sleep(0.001)
+                finally:
+                    connection.close()
+        finally:
+            process.terminate()
+    raise RuntimeError(f"{shlex.join(command)}: no answer")
+
+
+def free_port() -> int:
+    """A port that nobody listens on just now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
