@@ -206,8 +206,9 @@ class Answers:
             accepted.served.style,
             prompt.position,
             _text_plan(endpoint, accepted, prompt),
+            fault.death,
             chat=chat,
-            call=call_target_of(accepted.body),
+            call=_call_target(accepted.body, prompt),
         )
         delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
         try:
