@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -138,7 +138,8 @@ class DeathStream:
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._paced(Frame(self._torn(next(self._behind), first=not self._begun)))
+            torn = self._torn(next(self._behind), first=not self._begun)
+            yield from self._behind_comment(Frame(torn))
         yield FAULT_POINT
         for frame in self._disorder(recent):
             yield from self._frame(frame)
@@ -223,7 +224,7 @@ class DeathStream:
         frame = self._dressed(frame)
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
-        yield from self._paced(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
+        yield from self._behind_comment(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
         yield Raw(b"}\n\n\r\n")
@@ -281,13 +282,12 @@ class DeathStream:
 
     def _said(self, frame: bytes) -> Iterator[Event]:
         """A content frame, with what the dialect puts in front of it."""
-        if self._comment is None:
-            return self._paced(Frame(self._dressed(frame)))
-        return self._commented(self._comment, frame)
+        return self._behind_comment(Frame(self._dressed(frame)))
 
-    def _commented(self, comment: Frame, frame: bytes) -> Iterator[Event]:
-        yield from self._paced(comment)
-        yield Frame(self._dressed(frame))
+    def _behind_comment(self, event: Event) -> Iterator[Event]:
+        if self._comment is None:
+            return self._paced(event)
+        return chain(self._paced(self._comment), (event,))
 
     def _frame(self, frame: bytes, *, dress: bool = True) -> Iterator[Event]:
         return self._paced(Frame(self._dressed(frame) if dress else frame))
