@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,10 +14,10 @@ from hypothesis import strategies as st
 
 from inference_lab.config import load
 from inference_lab.faults.events import Pause
-from inference_lab.faults.incident import Blank, Incident, Piece
+from inference_lab.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD
-from inference_lab.incident_file import load_incidents, parse_incident, read_incident
+from inference_lab.incident_file import _File, _Head, load_incidents, parse_incident, read_incident
 from inference_lab.offline import load_offline
 from inference_lab.toml_reading import ConfigError
 
@@ -229,6 +230,27 @@ def test_the_offline_commands_know_the_incidents_too(tmp_path: Path) -> None:
     shipped = (Path(__file__).parent.parent / "configs" / "llama-3-70b.toml").read_text()
     (tmp_path / "llama.toml").write_text(f'{shipped}\n[fault]\nmode = "cut"\n')
     assert load_offline(str(tmp_path / "llama.toml"), None, ["tp=8"]).config == "llama"
+
+
+# -- the document
+
+DOCUMENT = (Path(__file__).parent.parent / "docs" / "incidents.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", re.findall(r"^```toml\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL))
+def test_every_file_in_the_document_is_an_incident(tmp_path: Path, text: str) -> None:
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "capture.bin").write_bytes(b"3\r\n")
+    written(tmp_path, text, "gateway-cut")
+    assert list(load_incidents(tmp_path)) == ["gateway-cut"]
+
+
+def test_the_document_names_every_key_and_close() -> None:
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", DOCUMENT, re.MULTILINE)
+    keys = {name for name in _File.__struct_fields__ if name != "head"}
+    assert set(rows) >= keys | {f"head.{name}" for name in _Head.__struct_fields__}
+    for close in (*COMPLETE, *BROKEN):
+        assert f"`{close}`" in DOCUMENT
 
 
 # -- whatever a file holds
