@@ -35,6 +35,11 @@ class Position:
         """Whole words passed on so far (k): over reasoning, content and each call, the last index + 1."""
         return self.place.progress
 
+    @property
+    def first_tool(self) -> CallTarget:
+        """What a call would call that the request itself has no tools for: the first in the prompt's tools block."""
+        return _tools_of(self.proper)[0]
+
     def call_place(self, style: Format) -> Place | None:
         """The region read as ending in a call's torn opening, where it could be something else too."""
         place = read_as_call(style, self.region, lambda: _tools_of(self.proper))

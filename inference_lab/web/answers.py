@@ -16,6 +16,7 @@ from inference_lab.errors import ApiError, bad_directive, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import CONFIGURED, choose
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.answer import Plan
+    from inference_lab.calls import CallTarget
     from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
@@ -77,8 +79,8 @@ Answer: TypeAlias = bytes | Stream | Deferred[bytes]
 class Answers:
     """Answers accepted requests.
 
-    `directives` admits directives in prompts; `wall_seconds` gives `created` and `random_digits` the id on the engine
-    path.
+    `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
+    `created` and `random_digits` the id on the engine path.
     """
 
     def __init__(
@@ -88,9 +90,11 @@ class Answers:
         directives: bool,
         wall_seconds: Callable[[], float],
         random_digits: Callable[[], str],
+        incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
         self._directives = directives
+        self._incidents = incidents
         self._wall_seconds = wall_seconds
         self._random_digits = random_digits
 
@@ -120,6 +124,9 @@ class Answers:
             )
             if trigger.fault.death.strict_params:
                 refuse_unknown_fields(accepted.raw, endpoint.kind)
+            incident = trigger.fault.incident
+            if incident is not None:
+                return self._replay(endpoint, accepted, prompt, trigger.fault, incident, trigger.source)
             return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
@@ -138,11 +145,12 @@ class Answers:
                     request=request,
                 )
                 return None
-            plan = plan_from_prompt(text)
+            plan = plan_from_prompt(text, self._incidents)
         except ValueError as error:
             if not self._directives:
                 return None
-            reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
+            known = DirectiveError(str(error), self._incidents)
+            reason = str(error if isinstance(error, DirectiveError) else known)
             raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
             raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
@@ -158,7 +166,7 @@ class Answers:
             prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, death, chat=endpoint.is_chat, call=call_target_of(body)
+            style, prompt.position, answer, death, chat=endpoint.is_chat, call=_call_target(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
@@ -181,6 +189,38 @@ class Answers:
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
         _require_ids(body, source.endless(death.content), _pieces_made(death, source))
+        trigger = f"{origin} {fault.canonical()}"
+        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+
+    def _replay(
+        self,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        fault: Fault,
+        incident: Incident,
+        origin: str,
+    ) -> Stream:
+        chat = endpoint.is_chat
+        source = AnswerSource(
+            accepted.served.style,
+            prompt.position,
+            _text_plan(endpoint, accepted, prompt),
+            fault.death,
+            chat=chat,
+            call=_call_target(accepted.body, prompt),
+        )
+        delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
+        try:
+            script = incident_script(
+                incident,
+                self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
+                source.endless("text") if incident.words else (),
+                chat=chat,
+                delay_ms=delay_ms,
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
@@ -335,6 +375,11 @@ def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
     return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+
+
+def _call_target(body: Common, prompt: Prompt) -> CallTarget:
+    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
+    return call_target_of(body) if body.tools else prompt.position.first_tool
 
 
 def _discard(_: object) -> None:

@@ -10,6 +10,7 @@ from inference_lab.errors import bad_directive, body_too_large
 from inference_lab.faults.constraints import acts_without_stream
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
@@ -37,11 +38,14 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
 
 
 class Checks:
-    """`directives` admits what clients may ask for themselves."""
+    """`directives` admits what clients may ask for themselves, `incidents` are modes beside the built-in ones."""
 
-    def __init__(self, models: ServedModels, *, directives: bool) -> None:
+    def __init__(
+        self, models: ServedModels, *, directives: bool, incidents: Incidents = NO_INCIDENTS
+    ) -> None:
         self._models = models
         self._directives = directives
+        self._incidents = incidents
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -77,7 +81,7 @@ class Checks:
         try:
             # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
             # which the grammar refuses where they stand.
-            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"))
+            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"), self._incidents)
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
@@ -91,8 +95,13 @@ class Checks:
 def acts(plan: FaultPlan, *, streaming: bool) -> bool:
     """Whether every element of a plan has an effect on a request, streaming or not."""
     return streaming or all(
-        element is not None and acts_without_stream(element.death) for element in plan.elements
+        element is not None and _acts_without_stream(element) for element in plan.elements
     )
+
+
+def _acts_without_stream(fault: Fault) -> bool:
+    incident = fault.incident
+    return acts_without_stream(fault.death) if incident is None else not incident.needs_stream
 
 
 def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
