@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.resource import Resource
@@ -18,14 +19,22 @@ from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
-from inference_lab.faults.trigger import choose
+from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
+from inference_lab.position import restarted
 from inference_lab.shapes import ChatShape, Completion, Counts
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
+from inference_lab.web.checks import (
+    NEEDS_STREAM,
+    acting,
+    acts,
+    refuse_leg_keys,
+    refuse_without_effect,
+    require_chunks,
+)
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
-from inference_lab.web.requests import Common
+from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.answer import Plan
+    from inference_lab.calls import CallTarget
     from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
@@ -96,6 +106,7 @@ class Answers:
         """
         body, served = accepted.body, accepted.served
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
+        refuse_leg_keys(accepted.header_plan, prompt.position.progress)
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
@@ -105,7 +116,14 @@ class Answers:
         )
         if trigger.fault is not None:
             require_chunks(request)
-            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
+            refuse_without_effect(
+                trigger.fault,
+                request,
+                chat=endpoint.is_chat,
+                counts=body.include_usage or trigger.source == CONFIGURED,
+            )
+            if trigger.fault.death.strict_params:
+                refuse_unknown_fields(accepted.raw, endpoint.kind)
             incident = trigger.fault.incident
             if incident is not None:
                 return self._replay(endpoint, accepted, prompt, trigger.fault, incident, trigger.source)
@@ -144,9 +162,11 @@ class Answers:
         body, style, death = accepted.body, accepted.served.style, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
         completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
+        if death.restart:
+            prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
+            style, prompt.position, answer, death, chat=endpoint.is_chat, call=_call_target(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
@@ -186,8 +206,9 @@ class Answers:
             accepted.served.style,
             prompt.position,
             _text_plan(endpoint, accepted, prompt),
+            fault.death,
             chat=chat,
-            call=call_target_of(accepted.body),
+            call=_call_target(accepted.body, prompt),
         )
         delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
         try:
@@ -354,6 +375,11 @@ def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
     return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+
+
+def _call_target(body: Common, prompt: Prompt) -> CallTarget:
+    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
+    return call_target_of(body) if body.tools else prompt.position.first_tool
 
 
 def _discard(_: object) -> None:

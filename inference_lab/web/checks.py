@@ -109,8 +109,19 @@ def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
     return plan if plan is not None and acts(plan, streaming=streaming) else None
 
 
-def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> None:
-    """Refuse what this endpoint or connection cannot show.
+def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
+    """Refuse a header's key that only a later leg can show, on a request that has passed on no word.
+
+    Raises:
+        ApiError: 400 `invalid_fault_directive`.
+    """
+    key = None if header is None or progress else header.leg_key
+    if key is not None:
+        raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
+
+
+def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool, counts: bool) -> None:
+    """Refuse what this endpoint or connection cannot show; `counts`: usage is asked for, or it does not matter.
 
     Raises:
         ApiError: 400 `invalid_fault_directive`.
@@ -119,6 +130,11 @@ def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> N
     if not chat and (death.at == "role" or death.reasoning_key != HEALTHY.reasoning_key):
         raise bad_directive(
             f"{fault.mode}: at=role and reasoning_key are for chat, which has a role frame and deltas"
+        )
+    miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
+    if miscounts and death.usage == HEALTHY.usage and not counts:
+        raise bad_directive(
+            f"{fault.mode}: bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
         )
     if death.close == "tls_raw" and not request.isSecure():
         raise bad_directive(f"{fault.mode}: close=tls_raw needs TLS")
