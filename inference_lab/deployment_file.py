@@ -17,6 +17,7 @@ from inference_lab.engine.deployment_spec import (
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.formats import FORMATS
 from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
@@ -169,8 +170,10 @@ class DeploymentFile(Struct, frozen=True):
         return catalog.model(model, file=self.source, where="model") if isinstance(model, str) else model
 
 
-def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
-    """Type-check every table of a deployment file, of all its hardware entries.
+def parse_deployment_file(
+    document: Table, source: str, incidents: Incidents = NO_INCIDENTS
+) -> DeploymentFile:
+    """Type-check every table of a deployment file, of all its hardware entries; `[fault]` may name `incidents`.
 
     Raises:
         ConfigError: the first thing that is wrong.
@@ -181,7 +184,7 @@ def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
         if value not in known:
             raise ConfigError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
     try:
-        fault = None if tables.fault is None else plan_from_table(tables.fault)
+        fault = None if tables.fault is None else plan_from_table(tables.fault, incidents)
     except ValueError as error:
         raise ConfigError(f"{source}: fault: {error}") from None
     if tables.latency is None:

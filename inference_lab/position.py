@@ -64,6 +64,13 @@ def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Positi
     return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
 
 
+def restarted(style: Format, position: Position) -> Position:
+    """The place of a server that takes no notice of the answer so far; the words keep their tag."""
+    region = region_of(style, position.proper)
+    fresh = _fresh(style, region if region.marked else without_region(style, position.proper), None)
+    return replace(fresh, key=position.key, tag=position.tag)
+
+
 def _fresh(style: Format, region: Region, ids: Sequence[int] | None) -> Position:
     key = digest(encode(region.proper) if ids is None else ids)
     tag = tag_of(key)

@@ -163,6 +163,22 @@ def test_a_key_of_the_directive_wins_over_the_dialect(lab: MemoryLab, directive:
     assert ("content_type" in directive) == (got.headers["content-type"] == "text/plain")
 
 
+def test_a_comment_stands_before_each_content_frame_whatever_becomes_of_it(lab: MemoryLab) -> None:
+    comment = b": OPENROUTER PROCESSING\n\n"
+    for fault, count in (
+        ("cut_mid_frame;after_chunks=2", 3),
+        ("ok;after_chunks=2;frame_bytes=500", 2),
+        ("ok;after_chunks=1;then=rest", 2),
+        ("ok;after_chunks=2;sequence=after_finish", 3),
+        ("ok;after_chunks=0", 0),
+    ):
+        chunks = ask(lab, "chat", "openrouter", f"{fault};delay_ms=0").chunked.chunks
+        assert chunks.count(comment) == count, fault
+    got = ask(lab, "chat", "openrouter", "ok;delay_ms=0;retry=250").body
+    assert got.startswith(comment + b"retry: 250\ndata: {")
+    assert got.count(b"retry:") == 1
+
+
 @pytest.mark.parametrize("name", DIALECTS)
 @pytest.mark.parametrize("endpoint", PATHS)
 def test_a_death_comes_after_n_content_frames_in_every_dialect(

@@ -60,6 +60,17 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     text_in_finish: bool = False
     usage: str = "asked"
     done: str = "true"
+    # only where words have been passed on already
+    overlap: int = 0
+    skip: int = 0
+    restart: bool = False
+    bos_shift: bool = False
+    role_again: bool = False
+    instant_stop: bool = False
+    usage_off_by: int | str = "none"
+    reject: str = "none"
+    # on any request
+    strict_params: bool = False
     # how far it gets, and what stands in front
     at: str = "frames"
     ttft_ms: int = 0

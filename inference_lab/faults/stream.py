@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -75,10 +75,9 @@ class DeathStream:
             frames = frames_in(self._source.words, death.tokens_per_frame)
         else:
             frames = int(death.after_chunks)
-        if death.at == "role" and self._shape.opening is None:
-            raise ValueError(
-                f"at=role needs a role frame, which {self._shape.dialect.name} does not have here"
-            )
+        if (death.at == "role" or death.role_again) and self._shape.opening is None:
+            key = "at=role" if death.at == "role" else "role_again"
+            raise ValueError(f"{key} needs a role frame, which {self._shape.dialect.name} does not have here")
         if death.tear.word in {"utf8", "byte"}:
             self._torn(frame_at(self._pieces, frames, death.tokens_per_frame), first=frames == 0)
         if death.frame_bytes is not None and death.at == "frames":
@@ -95,6 +94,8 @@ class DeathStream:
         yield from self._silence(death.ttft_ms)
         if shape.opening is not None and death.at in {"frames", "role"}:
             yield from self._frame(shape.opening)
+            if death.role_again:
+                yield from self._frame(shape.opening)
         if death.at == "frames":
             yield from self._content()
         else:
@@ -137,7 +138,8 @@ class DeathStream:
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._paced(Frame(self._torn(next(self._behind), first=not self._begun)))
+            torn = self._torn(next(self._behind), first=not self._begun)
+            yield from self._behind_comment(Frame(torn))
         yield FAULT_POINT
         for frame in self._disorder(recent):
             yield from self._frame(frame)
@@ -222,7 +224,7 @@ class DeathStream:
         frame = self._dressed(frame)
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
-        yield from self._paced(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
+        yield from self._behind_comment(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
         yield Raw(b"}\n\n\r\n")
@@ -272,19 +274,20 @@ class DeathStream:
         return self._source.finish if death.after_chunks == ALL or death.then == "rest" else "stop"
 
     def _counts(self) -> Counts:
-        return Counts(self._prompt_tokens, self._tokens)
+        death = self._death
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, self._tokens + off_by))
 
     # -- one frame
 
     def _said(self, frame: bytes) -> Iterator[Event]:
         """A content frame, with what the dialect puts in front of it."""
-        if self._comment is None:
-            return self._paced(Frame(self._dressed(frame)))
-        return self._commented(self._comment, frame)
+        return self._behind_comment(Frame(self._dressed(frame)))
 
-    def _commented(self, comment: Frame, frame: bytes) -> Iterator[Event]:
-        yield from self._paced(comment)
-        yield Frame(self._dressed(frame))
+    def _behind_comment(self, event: Event) -> Iterator[Event]:
+        if self._comment is None:
+            return self._paced(event)
+        return chain(self._paced(self._comment), (event,))
 
     def _frame(self, frame: bytes, *, dress: bool = True) -> Iterator[Event]:
         return self._paced(Frame(self._dressed(frame) if dress else frame))

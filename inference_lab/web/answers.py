@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.resource import Resource
@@ -15,16 +16,25 @@ from inference_lab.errors import ApiError, bad_directive, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
-from inference_lab.faults.trigger import choose
+from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
+from inference_lab.position import restarted
 from inference_lab.shapes import ChatShape, Completion, Counts
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
+from inference_lab.web.checks import (
+    NEEDS_STREAM,
+    acting,
+    acts,
+    refuse_leg_keys,
+    refuse_without_effect,
+    require_chunks,
+)
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
-from inference_lab.web.requests import Common
+from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
@@ -69,8 +79,8 @@ Answer: TypeAlias = bytes | Stream | Deferred[bytes]
 class Answers:
     """Answers accepted requests.
 
-    `directives` admits directives in prompts; `wall_seconds` gives `created` and `random_digits` the id on the engine
-    path.
+    `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
+    `created` and `random_digits` the id on the engine path.
     """
 
     def __init__(
@@ -80,9 +90,11 @@ class Answers:
         directives: bool,
         wall_seconds: Callable[[], float],
         random_digits: Callable[[], str],
+        incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
         self._directives = directives
+        self._incidents = incidents
         self._wall_seconds = wall_seconds
         self._random_digits = random_digits
 
@@ -94,6 +106,7 @@ class Answers:
         """
         body, served = accepted.body, accepted.served
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
+        refuse_leg_keys(accepted.header_plan, prompt.position.progress)
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
@@ -103,7 +116,17 @@ class Answers:
         )
         if trigger.fault is not None:
             require_chunks(request)
-            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
+            refuse_without_effect(
+                trigger.fault,
+                request,
+                chat=endpoint.is_chat,
+                counts=body.include_usage or trigger.source == CONFIGURED,
+            )
+            if trigger.fault.death.strict_params:
+                refuse_unknown_fields(accepted.raw, endpoint.kind)
+            incident = trigger.fault.incident
+            if incident is not None:
+                return self._replay(endpoint, accepted, prompt, trigger.fault, incident, trigger.source)
             return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
@@ -122,11 +145,12 @@ class Answers:
                     request=request,
                 )
                 return None
-            plan = plan_from_prompt(text)
+            plan = plan_from_prompt(text, self._incidents)
         except ValueError as error:
             if not self._directives:
                 return None
-            reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
+            known = DirectiveError(str(error), self._incidents)
+            reason = str(error if isinstance(error, DirectiveError) else known)
             raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
             raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
@@ -138,9 +162,11 @@ class Answers:
         body, style, death = accepted.body, accepted.served.style, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
         completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
+        if death.restart:
+            prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, chat=endpoint.is_chat, call=_call_target(body, prompt)
+            style, prompt.position, answer, death, chat=endpoint.is_chat, call=_call_target(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
@@ -163,6 +189,38 @@ class Answers:
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
         _require_ids(body, source.endless(death.content), _pieces_made(death, source))
+        trigger = f"{origin} {fault.canonical()}"
+        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+
+    def _replay(
+        self,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        fault: Fault,
+        incident: Incident,
+        origin: str,
+    ) -> Stream:
+        chat = endpoint.is_chat
+        source = AnswerSource(
+            accepted.served.style,
+            prompt.position,
+            _text_plan(endpoint, accepted, prompt),
+            fault.death,
+            chat=chat,
+            call=_call_target(accepted.body, prompt),
+        )
+        delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
+        try:
+            script = incident_script(
+                incident,
+                self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
+                source.endless("text") if incident.words else (),
+                chat=chat,
+                delay_ms=delay_ms,
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
