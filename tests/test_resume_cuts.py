@@ -46,9 +46,8 @@ def test_a_chat_cut_at_any_character_of_its_deltas_goes_on_there(
     heard = case.first(CHAT)
     reasoning, content = heard.text("reasoning"), heard.text("text")
     cuts = [Said(reasoning[:cut]) for cut in range(1, len(reasoning))]
-    cuts += [
-        Said(reasoning, content[:cut]) for cut in range(0, len(content) + 1, 1 if form == "prefill" else 7)
-    ]
+    step = 1 if form == "prefill" and case.thinking else STEP
+    cuts += [Said(reasoning, content[:cut]) for cut in range(0, len(content) + 1, step)]
     for said in cuts:
         leg = case.leg(form, "", said)
         assert said.reasoning + leg.text("reasoning") == reasoning
