@@ -170,6 +170,9 @@ def test_a_comment_stands_before_each_content_frame_whatever_becomes_of_it(lab: 
         ("ok;after_chunks=2;frame_bytes=500", 2),
         ("ok;after_chunks=1;then=rest", 2),
         ("ok;after_chunks=2;sequence=after_finish", 3),
+        ("ok;after_chunks=2;sequence=dup:1", 3),
+        ("ok;after_chunks=2;sequence=swap:2", 4),
+        ("ok;after_chunks=2;sequence=choices_empty", 2),
         ("ok;after_chunks=0", 0),
     ):
         chunks = ask(lab, "chat", "openrouter", f"{fault};delay_ms=0").chunked.chunks

@@ -144,7 +144,7 @@ class DeathStream:
             yield from self._behind_comment(Frame(torn))
         yield FAULT_POINT
         for frame in self._disorder(recent):
-            yield from self._frame(frame)
+            yield from (self._say if death.sequence.word in {"dup", "swap"} else self._frame)(frame)
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
             for piece in self._all_but_last(self._rest()) if self._rides else self._rest():
