@@ -215,6 +215,7 @@ REFUSALS = {
     'name = "a\\nb"\n' + LLAMA: "name is 'a\\nb', expected printable characters",
     "aliases = [5]\n" + LLAMA: "aliases[0] is 5, expected a string",
     'format = "chatml"\n' + LLAMA: 'format is "chatml", expected one of lab',
+    'dialect = "bard"\n' + LLAMA: 'dialect is "bard", expected one of lab, openai, vllm, dynamo, openrouter',
     # out of scope
     LLAMA + "[speculative]\n": "speculative: speculative decoding is not simulated; remove the table",
     LLAMA

@@ -62,6 +62,8 @@ class DeathStream:
         self._behind: Iterator[Piece] = iter(())
         dialect = shape.dialect
         self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
+        # A content frame; chosen once, since it is said of each.
+        self._say = self._frame if self._comment is None else self._say_with_comment
         self._begun = False  # a content frame is out
         self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
         self._held: Piece | None = None  # the piece that the finish rides on
@@ -134,7 +136,7 @@ class DeathStream:
                 yield from self._padded(frame)
             else:
                 recent.append(frame)
-                yield from self._said(frame)
+                yield from self._say(frame)
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
@@ -146,7 +148,7 @@ class DeathStream:
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
             for piece in self._all_but_last(self._rest()) if self._rides else self._rest():
-                yield from self._said(self._counted(piece))
+                yield from self._say(self._counted(piece))
             if self._held is not None:
                 yield from self._finish_on(self._held)
 
@@ -247,7 +249,7 @@ class DeathStream:
             if death.sequence.word == "double_finish":
                 yield from self._frame(frame)
         if death.sequence.word == "after_finish":
-            yield from self._said(self._counted(next(self._behind)))
+            yield from self._say(self._counted(next(self._behind)))
         if death.usage == "with_choices":
             yield from self._frame(self._with_usage(shape.finish(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
@@ -256,7 +258,7 @@ class DeathStream:
     def _finish_on(self, piece: Piece) -> Iterator[Event]:
         """A content frame with the finish on it."""
         self._finished = True
-        return self._said(self._finishing(piece))
+        return self._say(self._finishing(piece))
 
     def _finishing(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
@@ -280,11 +282,11 @@ class DeathStream:
 
     # -- one frame
 
-    def _said(self, frame: bytes) -> Iterator[Event]:
-        """A content frame, with what the dialect puts in front of it."""
+    def _say_with_comment(self, frame: bytes) -> Iterator[Event]:
         return self._behind_comment(Frame(self._dressed(frame)))
 
     def _behind_comment(self, event: Event) -> Iterator[Event]:
+        """A content frame, with what the dialect puts in front of it."""
         if self._comment is None:
             return self._paced(event)
         return chain(self._paced(self._comment), (event,))

@@ -63,7 +63,7 @@ DEATHS = {
     "no-content": "ok;status=204;body=empty",
 }
 BODY = payload(CHAT, stream_options={"include_usage": True})
-SILENCE_S = 0.8
+SILENCE_S = 1.0
 WORKERS = 9
 
 
@@ -86,7 +86,7 @@ def home(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def capture(name: str) -> None:
         fault = ("--header", f"x-inference-lab-fault: {DEATHS[name]};delay_ms=1")
-        bound = ("--max-seconds", str(SILENCE_S))
+        bound = ("--max-seconds", "1.5" if name == "silence" else "20")
         recorded(server.url + CHAT, body, home / "faults" / f"{name}.toml", *fault, *bound)
 
     with ThreadPoolExecutor(WORKERS) as pool:
