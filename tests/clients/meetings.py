@@ -32,13 +32,15 @@ CONFIG: Final = 'model = "llama-3.1-8b-instruct"\nname = "lab"\n[latency]\nttft_
 TOKENS: Final = 6
 """Words of a whole answer, each a frame."""
 
-MET: Final = tuple(mode for mode in MODES if leg_key(MODES[mode].death) is None)
-"""Modes of a first request; the others are for legs, which a gateway sends and no such client."""
-
 _ENDPOINTS: Final = {"chat": CHAT, "completions": COMPLETIONS}
-_BODIES: Final = {
-    "chat": {"messages": [{"role": "user", "content": "hello"}]},
-    "completions": {"prompt": "hello"},
+SAID: Final = "dx0000 dx0001 dx0002 dx0003"
+"""The words that a later leg's prompt holds already."""
+_USER: Final = {"role": "user", "content": "hello"}
+_PROMPT: Final = "<|user|>hello<|end|><|assistant|>"
+_FIRST_LEG: Final = {"chat": {"messages": [_USER]}, "completions": {"prompt": _PROMPT}}
+_LATER_LEG: Final = {
+    "chat": {"messages": [_USER, {"role": "assistant", "content": SAID}]},
+    "completions": {"prompt": _PROMPT + SAID},
 }
 _SHORT_S, _LONG_S = 0.4, 20.0
 _BEAT_MS, _BEATS = 40, 20
@@ -69,7 +71,11 @@ class Meeting:
 
     def cells(self) -> list[str]:
         """What the stream brought, as curl's raw bytes show it, then each client's cell."""
-        return [self.observed["curl"].seen(), *(self._cell(client) for client in CLIENTS)]
+        raw = self.observed["curl"]
+        seen = raw.seen()
+        if leg_key(self.death) is not None:
+            seen += f", from word {min(raw.words(), default=None)} on"
+        return [seen, *(self._cell(client) for client in CLIENTS)]
 
     def _cell(self, client: str) -> str:
         """How the answer ended, and what was seen of it if that is not all there was."""
@@ -88,13 +94,14 @@ class Meeting:
 
 def is_whole(death: Death) -> bool:
     """Whether the answer of a stream is complete by its own account, and truly so."""
-    return death.finish is None and (death.status, death.answer_as, death.at) == (200, "sse", "frames")
+    told = death.finish is None and leg_key(death) is None
+    return told and (death.status, death.answer_as, death.at) == (200, "sse", "frames")
 
 
-def meet(url: str, mode: str, endpoint: str) -> Meeting:
-    """All clients at once, each with its own connection."""
+def meet(url: str, mode: str, endpoint: str, *more: str) -> Meeting:
+    """All clients at once, each with its own connection; `more` settings go with the mode."""
     death = MODES[mode].death
-    settings = ["delay_ms=2"] * (mode != OK)
+    settings = [*more, *["delay_ms=2"] * (mode != OK)]
     if death.heartbeat != HEALTHY.heartbeat:
         settings.append(f"heartbeat_ms={_BEAT_MS}")
         # Heartbeats keep a limit on silence from ever being reached: they stop, or the clients would not.
@@ -108,7 +115,7 @@ def meet(url: str, mode: str, endpoint: str) -> Meeting:
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": TOKENS,
-            **_BODIES[endpoint],
+            **(_FIRST_LEG if leg_key(death) is None else _LATER_LEG)[endpoint],
         },
         _SHORT_S if death.close == "hang" else _LONG_S,
     )
@@ -166,7 +173,7 @@ def _table(url: str) -> Iterator[str]:
     head = ["mode", "the stream brought", *CLIENTS]
     yield _row(head)
     yield _row(["---"] * len(head))
-    for mode in MET:
+    for mode in MODES:
         yield from rows(mode, meet_everywhere(url, mode))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import Counter
 from contextlib import contextmanager
@@ -69,6 +70,10 @@ class Observation:
             for channel, piece in _pieces(choice):
                 self.frames[channel] += 1
                 self.text += piece
+
+    def words(self) -> list[int]:
+        """The numbers of the words in the text, in its order."""
+        return [int(digits) for digits in re.findall(r"[a-zA-Z]{2}(\d{4})", self.text)]
 
     def seen(self, *, done: bool = True) -> str:
         """What was seen of the answer, in words; without `[DONE]` if that is not the client's to show."""

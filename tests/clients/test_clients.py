@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from inference_lab.dialects import DIALECTS
 from inference_lab.faults.death import ALL
-from inference_lab.faults.modes import MODES
+from inference_lab.faults.leg_keys import leg_key
+from inference_lab.faults.modes import MODES, OK
 from tests.clients.libraries import CLIENTS
-from tests.clients.meetings import FILE, MET, TOKENS, Meeting, meet_everywhere, rows, written
+from tests.clients.meetings import FILE, SAID, TOKENS, Meeting, meet, meet_everywhere, rows, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,15 +58,22 @@ def sent(death: Death) -> int:
     return TOKENS if death.after_chunks == ALL or death.then == "rest" else int(death.after_chunks)
 
 
+def begins(death: Death) -> int:
+    """The number of the first word that a mode sends."""
+    if leg_key(death) is None or death.restart:
+        return 0
+    return len(SAID.split()) - death.overlap + death.skip
+
+
 def test_the_document_has_the_modes_that_there_are_in_their_order() -> None:
-    if list(WRITTEN) != list(MET):
-        missing = ", ".join(sorted(set(MET) ^ WRITTEN.keys())) or "their order"
+    if list(WRITTEN) != list(MODES):
+        missing = ", ".join(sorted(MODES.keys() ^ WRITTEN.keys())) or "their order"
         pytest.fail(
             f"docs/clients.md does not have the modes of the table ({missing}); {HINT}", pytrace=False
         )
 
 
-@pytest.mark.parametrize("mode", MET)
+@pytest.mark.parametrize("mode", MODES)
 def test_the_clients_make_of_a_mode_what_the_document_says(
     mode: str, meetings: Callable[[str], dict[str, Meeting]]
 ) -> None:
@@ -75,7 +83,7 @@ def test_the_clients_make_of_a_mode_what_the_document_says(
         pytest.fail(lines if then else f"docs/clients.md has no row for {mode}; {HINT}", pytrace=False)
 
 
-@pytest.mark.parametrize("mode", MET)
+@pytest.mark.parametrize("mode", MODES)
 def test_no_client_loses_or_repeats_a_frame_that_was_sent_before_the_death(
     mode: str, meetings: Callable[[str], dict[str, Meeting]]
 ) -> None:
@@ -84,12 +92,12 @@ def test_no_client_loses_or_repeats_a_frame_that_was_sent_before_the_death(
         for client, observation in meeting.observed.items():
             frames = 0 if death.close == "stale" and client in REUSING else sent(death)
             assert observation.frames.total() == frames, (endpoint, client)
-            words = [int(digits) for digits in re.findall(r"[a-zA-Z]{2}(\d{4})", observation.text)]
-            assert words == list(range(len(words))), (endpoint, client)
+            words = observation.words()
+            assert words == list(range(begins(death), begins(death) + len(words))), (endpoint, client)
             assert len(words) >= frames - 1, (endpoint, client)  # a call's first frame may hold its name only
 
 
-@pytest.mark.parametrize("mode", MET)
+@pytest.mark.parametrize("mode", MODES)
 def test_what_an_http_client_says_of_the_end_depends_on_the_connection_alone(
     mode: str, meetings: Callable[[str], dict[str, Meeting]]
 ) -> None:
@@ -100,7 +108,7 @@ def test_what_an_http_client_says_of_the_end_depends_on_the_connection_alone(
         assert ends == expected, endpoint
 
 
-@pytest.mark.parametrize("mode", MET)
+@pytest.mark.parametrize("mode", MODES)
 def test_the_sdk_raises_for_a_death_in_mid_stream_and_for_an_error_under_that_key_and_for_nothing_else(
     mode: str, meetings: Callable[[str], dict[str, Meeting]]
 ) -> None:
@@ -111,3 +119,12 @@ def test_the_sdk_raises_for_a_death_in_mid_stream_and_for_an_error_under_that_ke
             endpoint
         )
         assert sdk.finish == raw.finish, endpoint
+
+
+@pytest.mark.parametrize("endpoint", ["chat", "completions"])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_client_reads_the_whole_answer_in_every_dialect(dialect: str, endpoint: str, url: str) -> None:
+    for client, observation in meet(url, OK, endpoint, f"dialect={dialect}").observed.items():
+        assert observation.words() == list(range(TOKENS)), client
+        assert observation.seen(done=False) == f"{TOKENS} text, `length`, usage", client
+        assert observation.end in {"ends", "exit 0"}, client
