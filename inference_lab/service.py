@@ -113,8 +113,10 @@ def open_service(options: Mapping[str, object]) -> IService:
         directives=settings.directives,
         wall_seconds=time.time,
         random_digits=lambda: secrets.token_hex(12),
+        incidents=loaded.incidents,
     )
-    lab = Lab(models, Checks(models, directives=settings.directives), answers)
+    checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
+    lab = Lab(models, checks, answers)
     site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
     port = _listen(reactor, settings, site)
     _refuse_impossible_closes(port, loaded.models)

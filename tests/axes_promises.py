@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tests.axes_frames import settings_of
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tests.axes_frames import Answer
     from tests.axes_model import Response
 
@@ -205,8 +207,10 @@ PROMISES: dict[str, Any] = {
 """Whether a value is kept, from what was parsed, all settings and the healthy answer."""
 
 
-def broken_promises(directive: str, response: Response, answer: Answer) -> list[str]:
-    """The settings of a directive that the response does not keep."""
+def broken_promises(
+    directive: str, response: Response, answer: Answer, keys: Collection[str] = PROMISES.keys()
+) -> list[str]:
+    """The settings of a directive, of those named, that the response does not keep."""
     settings = settings_of(directive)
     sse = settings.get("status", "200") == "200" and settings.get("answer_as", "sse") == "sse"
     if not sse or settings.get("at", "frames") != "frames" or response.endless:
@@ -219,7 +223,7 @@ def broken_promises(directive: str, response: Response, answer: Answer) -> list[
     cut_short = cut_short or settings.get("final_blank") == "false"
     found = []
     for key, value in settings.items():
-        if cut_short and key not in {"tear", "chunk_error", "bom"}:
+        if key not in keys or (cut_short and key not in {"tear", "chunk_error", "bom"}):
             continue
         promise = PROMISES.get(key)
         if promise is not None and not promise(parsed, value, settings, answer):

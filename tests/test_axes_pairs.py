@@ -14,15 +14,18 @@ import pytest
 
 from inference_lab.answer import fault_pieces
 from inference_lab.calls import CallTarget
+from inference_lab.dialect_shapes import DialectShape
+from inference_lab.dialects import DIALECTS
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.death import HEALTHY, Close, Death
 from inference_lab.faults.directive import DirectiveError, parse_directive
 from inference_lab.faults.events import Event, Frame, Head, Raw
+from inference_lab.faults.leg_keys import LEG_KEYS
 from inference_lab.faults.script import fault_script
 from inference_lab.faults.values import Choice, Flag, Integer, IntegerOrHeader, Signed, SubChoice
 from inference_lab.formats import LAB
 from inference_lab.position import locate
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape
+from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.web.checks import without_effect as without_effect_on
 from tests.axes_frames import Answer
 from tests.axes_model import Response, respond
@@ -49,6 +52,11 @@ ENDS = {
 }
 # Values for the kinds that do not list theirs; and for some that do, to meet more than their edges.
 SAMPLES = {
+    "content": (
+        "text",
+        "reasoning",
+        "tool_call",
+    ),  # the others have an answer of their own: test_call_contents.py
     "after_chunks": ("0", "1", "9", "all"),
     "delay_ms": ("0", "7"),
     "frame_bytes": ("300", "70000"),
@@ -93,6 +101,9 @@ SAMPLES = {
         "swap:3",
     ),
 }
+# Keys that the model does not know: what a later leg does, and how others write.
+ELSEWHERE = {*LEG_KEYS, "strict_params", "dialect"}
+PAIRED = [key for key in AXES if key not in ELSEWHERE]
 # Keys that say nothing on their own, and what they need to.
 COMPANIONS = {
     "code": "error=openai",
@@ -169,12 +180,10 @@ def answer_for(endpoint: str) -> Answer:
 
 def script_of(death: Death, endpoint: str) -> list[Event]:
     """The events, an endless stream's only so far as the model goes."""
-    completion = Completion(IDENTS[endpoint], 1, "m")
-    chat = endpoint == CHAT
     events = fault_script(
         death,
-        ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion),
-        Source(chat=chat),
+        shape_for(endpoint, death),
+        Source(chat=endpoint == CHAT),
         prompt_tokens=PROMPT_TOKENS,
         include_usage=True,
         whole=lambda: respond("json_200", answer_for(endpoint)).wire,
@@ -207,13 +216,21 @@ def played(events: list[Event]) -> Response:
     return Response(wire, end, head.status, tuple(headers.items()))
 
 
+def shape_for(endpoint: str, death: Death) -> Shape:
+    completion = Completion(IDENTS[endpoint], 1, "m")
+    chat = endpoint == CHAT
+    if death.dialect is not None:
+        return DialectShape(DIALECTS[death.dialect], completion, is_chat=chat, usage_asked=True)
+    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+
+
 @lru_cache(maxsize=4096)
 def served(settings: tuple[tuple[str, str], ...], endpoint: str) -> list[Event] | None:
     """The script; None for a refusal, which must give a reason in one line."""
     directive = directive_of(settings)
     try:
         fault = parse_directive(directive)
-        reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT)
+        reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
         return None if reason else script_of(fault.death, endpoint)
     except ValueError as error:
         reason = str(error)
@@ -225,23 +242,23 @@ def served(settings: tuple[tuple[str, str], ...], endpoint: str) -> list[Event] 
 
 
 def test_the_values_are_all_there_are() -> None:
-    for key, axis in AXES.items():
-        kind, values = axis.kind, values_of(key)
+    for key in PAIRED:
+        kind, values = AXES[key].kind, values_of(key)
         words: set[str] = set()
         if isinstance(kind, (Choice, Integer, Signed, SubChoice)):
             words |= set(kind.words)
         if isinstance(kind, SubChoice):
             values = tuple(value.partition(":")[0] for value in values)
             words |= set(kind.numbered)
-        assert words <= set(values) or key == "error", key
+        assert words <= set(values) or key in {"error", "content"}, key
         assert not isinstance(kind, IntegerOrHeader) or key == "retry_after"
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
-@pytest.mark.parametrize("key", AXES)
+@pytest.mark.parametrize("key", PAIRED)
 def test_any_two_values_are_served_as_asked_or_refused(key: str, endpoint: str) -> None:
     answer = answer_for(endpoint)
-    others = list(AXES)[list(AXES).index(key) + 1 :]
+    others = PAIRED[PAIRED.index(key) + 1 :]
     some = slice(None) if endpoint == CHAT else slice(-1, None)  # the other endpoint meets a part of it
     failures: list[str] = []
     met = 0
@@ -261,6 +278,28 @@ def test_any_two_values_are_served_as_asked_or_refused(key: str, endpoint: str) 
             failures += without_effect(settings, got, endpoint)
     assert not failures, "\n".join(failures[:20]) + f"\n… {len(failures)} of {met}"
     assert met or (key, endpoint) == ("reasoning_key", COMPLETIONS)
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "lab"])
+def test_any_value_is_served_in_any_dialect_or_refused(dialect: str, endpoint: str) -> None:
+    answer = answer_for(endpoint)
+    failures: list[str] = []
+    met = 0
+    for key in PAIRED:
+        for value in values_of(key):
+            settings = {**settings_for(key, value), "dialect": dialect}
+            got = served(tuple(settings.items()), endpoint)
+            if got is None:
+                continue
+            met += 1
+            directive = directive_of(settings.items())
+            kept = broken_promises(
+                directive, played(got), answer, ("after_chunks", "bom", "done", "eol", "multiline")
+            )
+            failures += [f"{directive}: {text}" for text in kept]
+    assert not failures, "\n".join(failures[:20])
+    assert met > 100
 
 
 def without_effect(settings: dict[str, str], got: list[Event], endpoint: str) -> list[str]:

@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 
+from inference_lab.dialects import LAB
 from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.faults.sse import KEYS as SSE_KEYS
 
@@ -34,10 +36,18 @@ CONTENT_KEYS: Final = (
     "text_in_finish",
     "finish",
     "usage",
+    "overlap",
+    "skip",
+    "restart",
+    "bos_shift",
+    "role_again",
+    "instant_stop",
+    "usage_off_by",
 )
 # What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.
 STREAM_KEYS_BUT_AT: Final = (
     *CONTENT_KEYS,
+    "reject",
     "error",
     "done",
     "content_type",
@@ -52,6 +62,8 @@ STREAM_KEYS_BUT_AT: Final = (
     "encoding",
 )
 STREAM_KEYS: Final = (*STREAM_KEYS_BUT_AT, "at")
+# How many frames these contents take at least.
+CALL_FRAMES: Final = {"tool_call_parallel": 5, "tool_call_complete": 3}
 # What a request can meet that asked for no stream.
 WHOLE_CLOSES: Final = ("terminator", "fin", "rst", "hang")
 # Closes that need the response to be whole, and those behind which a client may go on.
@@ -105,9 +117,16 @@ def _has_body(death: Death) -> bool:
 CONSTRAINTS: Final = (
     # a response that is no stream
     Constraint(
-        STREAM_KEYS, lambda d: d.status == HEALTHY.status, "is about a stream: status answers without"
+        STREAM_KEYS, lambda d: d.status == HEALTHY.status, "goes with a stream: status answers without one"
     ),
-    Constraint(STREAM_KEYS, lambda d: d.answer_as == "sse", "is about a stream: answer_as answers without"),
+    Constraint(
+        STREAM_KEYS, lambda d: d.answer_as == "sse", "goes with a stream: answer_as answers without one"
+    ),
+    Constraint(
+        ("dialect",),
+        lambda d: d.dialect == LAB.name or (d.status, d.answer_as, d.at == "request") == (200, "sse", False),
+        "is seen on a stream only: status, answer_as and at=request answer without one",
+    ),
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
     Constraint(("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with status"),
     Constraint(
@@ -197,6 +216,44 @@ CONSTRAINTS: Final = (
         lambda d: _at_least(d, 1) or d.tear.word != "none",
         "needs after_chunks of at least 1",
         own=True,
+    ),
+    Constraint(
+        ("content",),
+        lambda d: d.content not in CALL_FRAMES or _at_least(d, CALL_FRAMES[d.content]),
+        "=tool_call_parallel needs after_chunks of at least 5, tool_call_complete of at least 3",
+    ),
+    Constraint(
+        ("content",),
+        lambda d: d.content != "tool_call_complete" or d.tear.word == "none",
+        "=tool_call_complete has no frame behind it that could be torn",
+    ),
+    Constraint(
+        ("overlap", "skip"),
+        lambda d: d.content not in CALL_FRAMES and not d.restart and not (d.overlap and d.skip),
+        "goes with text, reasoning or one open call, and neither with restart nor with the other",
+    ),
+    Constraint(
+        ("restart",),
+        lambda d: d.content in {"text", "reasoning"},
+        "goes with text or reasoning",
+    ),
+    Constraint(
+        ("bos_shift", "usage_off_by"),
+        lambda d: (
+            d.usage not in {"never", "null_every_chunk", "zero_every_chunk"}
+            and (d.finish != NONE or d.usage in {"always", "every_chunk"})
+        ),
+        "needs counts on the wire",
+    ),
+    Constraint(
+        ("instant_stop",),
+        lambda d: not (d.overlap or d.skip or d.restart or d.usage_off_by != "none"),
+        "says nothing: it excludes overlap, skip, restart and usage_off_by",
+    ),
+    Constraint(
+        ("reject",),
+        lambda d: leg_key(msgspec.structs.replace(d, reject="none")) is None,
+        "excludes the other keys of legs: nothing is left for them to act on",
     ),
     Constraint(("reasoning_key",), lambda d: d.content == "reasoning", "goes with content=reasoning"),
     Constraint(
@@ -347,4 +404,5 @@ def acts_without_stream(death: Death) -> bool:
     if death.answer_as != HEALTHY.answer_as:
         return death.answer_as != "json"  # which is the answer such a request gets anyway
     is_plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in STREAM_KEYS)
-    return death.ttft_ms > 0 and is_plain and death.close in WHOLE_CLOSES
+    is_plain = is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
+    return is_plain and (death.ttft_ms > 0 or death.strict_params)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,12 +17,11 @@ from inference_lab.faults.sse import check_torn
 from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from inference_lab.pieces import Piece
 
 _E_ACUTE: Final = "é"
-_NULL_FINISH: Final = b'"finish_reason":null'
 _BLOCK_BYTES: Final = 65_536
 
 HEARTBEATS: Final = {
@@ -49,7 +47,7 @@ class DeathStream:
         self, death: Death, shape: Shape, source: Source, *, prompt_tokens: int, include_usage: bool
     ) -> None:
         self._death = death
-        self._shape = copy.copy(shape)  # one that tells ids tells the prompt's once
+        self._shape = shape
         self._source = source
         self._prompt_tokens = prompt_tokens
         self._usage_asked = include_usage
@@ -64,6 +62,15 @@ class DeathStream:
         )
         # The piece behind the content frames: the next one to be said.
         self._place = source.words if self._all else words_in(self._frames, death.tokens_per_frame)
+        dialect = shape.dialect
+        self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
+        self._begun = False  # a content frame is out
+        self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
+        self._held: Piece | None = None  # the piece that the finish rides on
+        self._finished = False
+        if (death.at == "role" or death.role_again) and shape.opening is None:
+            key = "at=role" if death.at == "role" else "role_again"
+            raise ValueError(f"{key} needs a role frame, which {dialect.name} does not have here")
         if death.at == "frames":
             self._check_frames()
             self._check_sequence()
@@ -85,18 +92,17 @@ class DeathStream:
     def _check_frames(self) -> None:
         """Make the frames that a death may not be able to tear or pad."""
         death = self._death
-        shape = copy.copy(self._shape)
         if death.frame_bytes is not None:
             if not self._frames:
                 raise ValueError("frame_bytes needs a content frame, and this answer has none")
             piece = frame_at(self._pieces, self._frames - 1, death.tokens_per_frame)
-            least = len(self._dressed(shape.content(piece)))
+            least = len(self._dressed(self._shape.content(piece, first=self._frames == 1)))
             if death.frame_bytes < least:
                 raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
         if death.tear.word == "utf8" and not self._torn_piece().words:
             raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
         if death.tear.word != "none":
-            check_torn(self._torn_frame(shape), death)
+            check_torn(self._torn_frame(), death)
 
     def _check_sequence(self) -> None:
         death = self._death
@@ -118,6 +124,8 @@ class DeathStream:
         yield from self._silence(death.ttft_ms)
         if shape.opening is not None and death.at in {"frames", "role"}:
             yield from self._frame(shape.opening)
+            if death.role_again:
+                yield from self._frame(shape.opening)
         if death.at == "frames":
             yield from self._content()
         else:
@@ -142,7 +150,11 @@ class DeathStream:
     def _content(self) -> Iterator[Draft]:
         death = self._death
         words = self._source.words if self._all else None
-        before = islice(frames_from(self._pieces, 0, death.tokens_per_frame, words), self._frames)
+        before: Iterator[Piece] = islice(
+            frames_from(self._pieces, 0, death.tokens_per_frame, words), self._frames
+        )
+        if self._rides and death.then == "end":
+            before = self._all_but_last(before)
         padded = self._frames - 1 if death.frame_bytes is not None else -1
         repeated: deque[bytes] | None = (
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
@@ -158,44 +170,68 @@ class DeathStream:
             if pause is not None and not self._first:
                 yield pause
             self._first = False
+            if self._comment is not None:
+                yield self._comment
             yield Frame(frame)
             if repeated is not None:
                 repeated.append(frame)
+        if self._held is not None:
+            yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._paced(Torn(self._torn_frame(self._shape)))
+            yield from self._said(Torn(self._torn_frame()))
         yield FAULT_POINT
-        for frame in self._disorder(repeated or ()):
+        for frame in self._disorder():
             yield from self._paced(Frame(frame))
+        for frame in repeated or self._swapped():
+            yield from self._said(Frame(frame))
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
             place = self._frames + (death.sequence.number if death.sequence.word in {"drop", "swap"} else 0)
-            for piece in frames_from(self._pieces, place, death.tokens_per_frame, self._source.words):
-                yield from self._frame(self._counted(piece))
+            rest = frames_from(self._pieces, place, death.tokens_per_frame, self._source.words)
+            for piece in self._all_but_last(rest) if self._rides else rest:
+                yield from self._said(Frame(self._dressed(self._counted(piece))))
             self._place = max(words_in(self._frames, death.tokens_per_frame), self._source.words)
+            if self._held is not None:
+                yield from self._finish_on(self._held)
 
-    def _disorder(self, repeated: Iterable[bytes]) -> Iterator[bytes]:
-        """The frames that `malformed` and `sequence` put at the fault point."""
-        death = self._death
+    def _all_but_last(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """The pieces but the last, which is held for the finish to ride on."""
+        for piece in pieces:
+            if self._held is not None:
+                yield self._held
+            self._held = piece
+
+    def _disorder(self) -> Iterator[bytes]:
+        """The frames at the fault point that are no content."""
+        death, shape = self._death, self._shape
         if death.malformed:
             yield b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n' % msgspec.json.encode(
-                self._shape.completion.id
+                shape.completion.id
             )
-        yield from repeated
+        if death.sequence.word == "choices_null":
+            yield self._dressed(shape.bare(b"null"))
+        elif death.sequence.word == "choices_empty":
+            yield self._dressed(shape.bare(b"[]"))
+
+    def _swapped(self) -> list[bytes]:
+        """The next content frames in reverse, if they are to be; those left out are passed over."""
+        death = self._death
         word, number = death.sequence.word, death.sequence.number
-        if word in {"drop", "swap"}:
-            self._place = words_in(self._frames + number, death.tokens_per_frame)
-        if word == "swap":
-            words = self._source.words if death.then == "rest" else None
-            pieces = frames_from(self._pieces, self._frames, death.tokens_per_frame, words)
-            yield from [self._dressed(self._counted(piece)) for piece in islice(pieces, number)][::-1]
-        elif word == "choices_null":
-            yield self._dressed(self._shape.bare(b"null"))
-        elif word == "choices_empty":
-            yield self._dressed(self._shape.bare(b"[]"))
+        if word not in {"drop", "swap"}:
+            return []
+        self._place = words_in(self._frames + number, death.tokens_per_frame)
+        if word == "drop":
+            return []
+        words = self._source.words if death.then == "rest" else None
+        pieces = frames_from(self._pieces, self._frames, death.tokens_per_frame, words)
+        return [self._dressed(self._counted(piece)) for piece in islice(pieces, number)][::-1]
 
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
-        return self._shape.content(piece)
+        if self._begun:
+            return self._shape.content(piece)
+        self._begun = True
+        return self._shape.content(piece, first=True)
 
     def _one_more(self) -> bytes:
         """A content frame with the next word."""
@@ -206,10 +242,11 @@ class DeathStream:
         self._place += 1
         return piece
 
-    def _torn_frame(self, shape: Shape) -> bytes:
+    def _torn_frame(self) -> bytes:
         """The whole frame of which a part is to go out; its sender has counted it."""
         piece = self._torn_piece()
-        return self._dressed(shape.content(piece), self._tokens + piece.token_count)
+        frame = self._shape.content(piece, first=not self._frames)
+        return self._dressed(frame, self._tokens + piece.token_count)
 
     def _torn_piece(self) -> Piece:
         """What the torn frame says."""
@@ -229,7 +266,7 @@ class DeathStream:
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
         chunked = self._death.close != "eof"
-        yield from self._paced(Raw((b"%x\r\n" % size if chunked else b"") + frame[: -len(b"}\n\n")]))
+        yield from self._said(Raw((b"%x\r\n" % size if chunked else b"") + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
         yield Raw(b"}\n\n" + (b"\r\n" if chunked else b""))
@@ -243,23 +280,33 @@ class DeathStream:
                 yield from self._paced(Frame(shape.usage(self._counts())))
             return
         reason = self._reason()
-        if death.text_in_finish:
-            piece = self._next_piece()
-            self._tokens += piece.token_count
-            frame = shape.finish_with(piece, reason)
-        else:
-            frame = shape.finish(reason)
-        if death.usage == "on_finish":
-            frame = _with_usage(frame, self._counts().json())
-        yield from self._frame(frame)
-        if death.sequence.word == "double_finish":
+        if not self._finished:
+            if death.text_in_finish:
+                frame = self._finishing(self._next_piece())
+            else:
+                frame = self._with_counts(shape.finish(reason))
             yield from self._frame(frame)
+            if death.sequence.word == "double_finish":
+                yield from self._frame(frame)
         if death.sequence.word == "after_finish":
-            yield from self._frame(self._one_more())
+            yield from self._said(Frame(self._dressed(self._one_more())))
         if death.usage == "with_choices":
-            yield from self._frame(_with_usage(shape.finish(reason), self._counts().json()))
+            yield from self._frame(self._with_usage(shape.finish(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
-            yield from self._paced(Frame(shape.usage(self._counts())))
+            yield from self._paced(Frame(shape.usage(self._counts(), reason)))
+
+    def _finish_on(self, piece: Piece) -> Iterator[Draft]:
+        """A content frame with the finish on it."""
+        self._finished = True
+        return self._said(Frame(self._dressed(self._finishing(piece))))
+
+    def _finishing(self, piece: Piece) -> bytes:
+        self._tokens += piece.token_count
+        return self._with_counts(self._shape.finish_with(piece, self._reason(), first=not self._begun))
+
+    def _with_counts(self, frame: bytes) -> bytes:
+        """The finish frame as it goes out."""
+        return self._with_usage(frame) if self._death.usage == "on_finish" else frame
 
     def _reason(self) -> str:
         death = self._death
@@ -268,9 +315,18 @@ class DeathStream:
         return self._source.finish if self._all or death.then == "rest" else "stop"
 
     def _counts(self, tokens: int | None = None) -> Counts:
-        return Counts(self._prompt_tokens, self._tokens if tokens is None else tokens)
+        death = self._death
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        tokens = self._tokens if tokens is None else tokens
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
 
     # -- one frame
+
+    def _said(self, event: Draft) -> Iterator[Draft]:
+        """A content frame, with what the dialect puts in front of it."""
+        if self._comment is None:
+            return self._paced(event)
+        return chain(self._paced(self._comment), (event,))
 
     def _frame(self, frame: bytes) -> Iterator[Draft]:
         return self._paced(Frame(self._dressed(frame)))
@@ -287,14 +343,20 @@ class DeathStream:
             return frame
         death = self._death
         if death.finish == EMPTY_EACH:
-            frame = frame.replace(_NULL_FINISH, b'"finish_reason":""')
+            dialect = self._shape.dialect
+            frame = frame.replace(dialect.open_finish, dialect.empty_finish)
         if death.usage == "every_chunk":
-            return _with_usage(frame, self._counts(tokens).json())
+            return self._with_usage(frame, self._counts(tokens))
         if death.usage == "null_every_chunk":
-            return _with_usage(frame, b"null")
+            return _followed_by(frame, b"null")
         if death.usage == "zero_every_chunk":
-            return _with_usage(frame, Counts(0, 0).json())
+            return self._with_usage(frame, Counts(0, 0))
         return frame
+
+    def _with_usage(self, frame: bytes, counts: Counts | None = None) -> bytes:
+        """The frame with counts, those so far if no others, behind its choices."""
+        counts = counts or self._counts()
+        return _followed_by(frame, counts.json(total_first=self._shape.dialect.total_first))
 
     # -- silence
 
@@ -322,6 +384,15 @@ class DeathStream:
             sent += 1
 
 
-def _with_usage(frame: bytes, usage: bytes) -> bytes:
-    """The frame with `usage` behind its choices."""
-    return frame.removesuffix(b"}\n\n") + b',"usage":' + usage + b"}\n\n"
+def _may_ride(death: Death) -> bool:
+    """Whether nothing comes between the last content frame and the finish, so that the one may carry the other."""
+    between = death.malformed or death.sequence.word not in {"none", "after_finish", "after_done"}
+    if death.then == "rest":
+        between = death.sequence.word == "double_finish"
+    whole = death.at == "frames" and death.tear.word == "none" and death.frame_bytes is None
+    return whole and not between and death.finish != NONE and death.error == "none"
+
+
+def _followed_by(frame: bytes, usage: bytes) -> bytes:
+    """The frame with `usage` behind its choices, in place of a null that the dialect has there."""
+    return frame.removesuffix(b"}\n\n").removesuffix(b',"usage":null') + b',"usage":' + usage + b"}\n\n"

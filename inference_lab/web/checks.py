@@ -8,13 +8,16 @@ import msgspec
 
 from inference_lab.errors import bad_directive, body_too_large
 from inference_lab.faults.constraints import acts_without_stream
+from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
     from inference_lab.faults.death import Death
+    from inference_lab.faults.directive import Fault
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
@@ -36,11 +39,14 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
 
 
 class Checks:
-    """`directives` admits what clients may ask for themselves."""
+    """`directives` admits what clients may ask for themselves, `incidents` are modes beside the built-in ones."""
 
-    def __init__(self, models: ServedModels, *, directives: bool) -> None:
+    def __init__(
+        self, models: ServedModels, *, directives: bool, incidents: Incidents = NO_INCIDENTS
+    ) -> None:
         self._models = models
         self._directives = directives
+        self._incidents = incidents
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -75,9 +81,9 @@ class Checks:
         self._require_directives()
         raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
-            plan = plan_from_header(raw.decode())
+            plan = plan_from_header(raw.decode(), self._incidents)
         except UnicodeDecodeError:
-            raise bad_directive(str(not_utf8(raw))) from None
+            raise bad_directive(str(not_utf8(raw, self._incidents))) from None
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
@@ -94,7 +100,12 @@ def acts(plan: FaultPlan, *, streaming: bool) -> bool:
     The engine, as the fate of some leg of a list, answers either kind.
     """
     faults = [element for element in plan.elements if element is not None]
-    return streaming or (bool(faults) and all(acts_without_stream(fault.death) for fault in faults))
+    return streaming or (bool(faults) and all(_acts_without_stream(fault) for fault in faults))
+
+
+def _acts_without_stream(fault: Fault) -> bool:
+    incident = fault.incident
+    return acts_without_stream(fault.death) if incident is None else not incident.needs_stream
 
 
 def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
@@ -102,12 +113,29 @@ def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
     return plan if plan is not None and acts(plan, streaming=streaming) else None
 
 
-def without_effect(death: Death, *, secure: bool, chat: bool) -> str | None:
-    """Why an endpoint or a connection cannot show a death; None if it can."""
+def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
+    """Refuse a header's key that only a later leg can show, on a request that has passed on no word.
+
+    Raises:
+        ApiError: 400 `invalid_fault_directive`.
+    """
+    key = None if header is None or progress else header.leg_key
+    if key is not None:
+        raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
+
+
+def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool) -> str | None:
+    """Why an endpoint or a connection cannot show a death; None if it can.
+
+    `counts`: usage is asked for, or it does not matter.
+    """
     if not chat:
         for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
             if getattr(death, key) in words:
                 return f"{key}={getattr(death, key)} is for chat, which has a role frame and deltas"
+    miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
+    if miscounts and death.usage == HEALTHY.usage and not counts:
+        return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
     if death.close == "tls_raw" and not secure:
         return "close=tls_raw needs TLS"
     return None

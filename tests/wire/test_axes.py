@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_lab.faults.axes import AXES
+from inference_lab.faults.leg_keys import LEG_KEYS
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.values import Choice, Flag, SubChoice
 from tests.axes_frames import Answer, settings_of
@@ -18,6 +19,7 @@ from tests.axes_model import Response, respond
 from tests.axes_tables import ERRORS, PRESETS
 
 from .contract import HELLO, Stream, tag_of
+from .contract import MODES as ELEVEN
 from .rawclient import CHAT, COMPLETIONS, FIN, OPEN, RST, Connection, dechunk, fault_request, payload, request
 
 if TYPE_CHECKING:
@@ -344,21 +346,36 @@ def test_each_ending_over_tls_with_and_without_close_notify(
 
 
 def test_there_is_a_directive_for_every_value() -> None:
-    assert DIRECTIVES.keys() == AXES.keys()
-    for key, axis in AXES.items():
+    elsewhere = {*LEG_KEYS, "strict_params", "dialect"}  # test_leg_keys.py, test_dialects.py and their like
+    assert DIRECTIVES.keys() == AXES.keys() - elsewhere
+    for key in DIRECTIVES:
         met = {
             settings_of(directive).get(key, "").partition(":")[0]
             for directive in (*DIRECTIVES[key], *OVER_TLS)
         }
-        kind = axis.kind
+        kind = AXES[key].kind
         words = set(kind.words) if isinstance(kind, (Choice, SubChoice)) else set()
         if isinstance(kind, SubChoice):
             words |= set(kind.numbered)
         elif isinstance(kind, Flag):
             assert met & {"true", "false"}, key
-        missing = words - met - {"none", "asked", "text", "end", "frames", "reasoning_content"}
+        missing = (
+            words
+            - met
+            - {
+                "tool_call_parallel",
+                "tool_call_complete",
+                "none",
+                "asked",
+                "text",
+                "end",
+                "frames",
+                "reasoning_content",
+            }
+        )
         assert not missing, f"{key}: {missing}"
 
 
 def test_there_is_a_line_for_every_preset() -> None:
-    assert list(PRESETS) == list(MODES)[-len(PRESETS) :]
+    legs_only = {"echo_restart", "echo_overlap"}
+    assert {*PRESETS, *ELEVEN, "ok"} == MODES.keys() - legs_only
