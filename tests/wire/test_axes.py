@@ -220,6 +220,8 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
     "idle_ms": (f"{HIT};close=idle_close;idle_ms=40",),
     "name": (f'{HIT};name="a, b >> c"',),
 }
+DEFAULT_WORDS = {"none", "asked", "text", "end", "frames", "reasoning_content"}
+CALLS = {"tool_call_parallel", "tool_call_complete"}  # test_call_contents.py
 OVER_TLS = (
     *DIRECTIVES["close"],
     f"{HIT};close=tls_raw",
@@ -348,10 +350,9 @@ def test_each_ending_over_tls_with_and_without_close_notify(
 def test_there_is_a_directive_for_every_value() -> None:
     elsewhere = {*LEG_KEYS, "strict_params", "dialect"}  # test_leg_keys.py, test_dialects.py and their like
     assert DIRECTIVES.keys() == AXES.keys() - elsewhere
-    for key in DIRECTIVES:
+    for key, directives in DIRECTIVES.items():
         met = {
-            settings_of(directive).get(key, "").partition(":")[0]
-            for directive in (*DIRECTIVES[key], *OVER_TLS)
+            settings_of(directive).get(key, "").partition(":")[0] for directive in (*directives, *OVER_TLS)
         }
         kind = AXES[key].kind
         words = set(kind.words) if isinstance(kind, (Choice, SubChoice)) else set()
@@ -359,20 +360,7 @@ def test_there_is_a_directive_for_every_value() -> None:
             words |= set(kind.numbered)
         elif isinstance(kind, Flag):
             assert met & {"true", "false"}, key
-        missing = (
-            words
-            - met
-            - {
-                "tool_call_parallel",
-                "tool_call_complete",
-                "none",
-                "asked",
-                "text",
-                "end",
-                "frames",
-                "reasoning_content",
-            }
-        )
+        missing = words - met - DEFAULT_WORDS - CALLS
         assert not missing, f"{key}: {missing}"
 
 
