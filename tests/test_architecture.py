@@ -21,6 +21,8 @@ SHELL = {
     "logs",
 }
 COMMANDS = {
+    "faults_command",
+    "preview",
     "record",
     "sim_command",
     "step_command",

@@ -78,7 +78,7 @@ class Fault(msgspec.Struct, frozen=True):
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
         if self.incident is not None:
             return self.mode + "".join(
-                sorted(f";{key}={_spelled(key, value)}" for key, value in self.settings)
+                sorted(f";{key}={spelled(key, value)}" for key, value in self.settings)
             )
         death, row = self.death, MODES[self.mode].death
         utf8 = self.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
@@ -88,7 +88,7 @@ class Fault(msgspec.Struct, frozen=True):
             value = getattr(death, key)
             is_changed = value != getattr(row, key) and (key not in fallen or value != getattr(HEALTHY, key))
             if is_changed or (key in death.given and value is not None):
-                text += f";{key}={_spelled(key, value)}"
+                text += f";{key}={spelled(key, value)}"
         return text
 
 
@@ -207,8 +207,8 @@ def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:
     return set() if at == HEALTHY.at else _BROKEN_OFF.keys() - {"done"}
 
 
-def _spelled(key: str, value: Value) -> str:
-    """A value as a directive would write it, in ASCII."""
+def spelled(key: str, value: Value) -> str:
+    """A value as a directive writes it, in ASCII."""
     kind = AXES[key].kind
     if isinstance(value, bool):
         return str(value).lower()

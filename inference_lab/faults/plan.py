@@ -49,16 +49,17 @@ class FaultPlan(msgspec.Struct, frozen=True):
         if key:
             raise DirectiveError(f"{key} is for later legs, and the list has the first one only")
         try:
-            check(self._words_added())
+            check(self.words_per_leg())
         except ValueError as error:
             raise DirectiveError(str(error)) from None
 
-    def _words_added(self) -> list[int | None]:
+    def words_per_leg(self) -> list[int | None]:
+        """The words that each leg passes on; None: all the rest."""
         return words_added([_fate(element, place) for place, element in enumerate(self.elements)])
 
     def fault_for(self, progress: int) -> Fault | None:
         """The fault of the leg that begins `progress` whole words into the answer; None: the engine answers."""
-        leg = 0 if self.every_leg else leg_of(progress, self._words_added())
+        leg = 0 if self.every_leg else leg_of(progress, self.words_per_leg())
         fault = self.elements[leg] if leg < len(self.elements) else None
         death = fault and on_leg(fault.death, progress)
         if fault is None or death is None or death is fault.death:

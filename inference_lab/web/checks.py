@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.errors import bad_directive, body_too_large
+from inference_lab.errors import bad_directive, body_too_large, not_found
 from inference_lab.faults.constraints import acts_without_stream
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
@@ -63,6 +63,17 @@ class Checks:
         served = self._models.find(body.model or "")
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
         return Accepted(raw, body, served, header_plan, request_id)
+
+    def accept_listing(self, request: LabRequest) -> Incidents:
+        """Let a client look at the faults it may ask for; answers the incidents among them.
+
+        Raises:
+            ApiError: 404 where clients may ask for none.
+        """
+        self.refuse_fault(request)
+        if not self._directives:
+            raise not_found(request.path.decode(errors="backslashreplace"))
+        return self._incidents
 
     def refuse_fault(self, request: LabRequest) -> None:
         """On a route that cannot die, refuse a fault header rather than ignore it.
