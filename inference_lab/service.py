@@ -99,7 +99,7 @@ def open_service(options: Mapping[str, object]) -> IService:
         random_digits=lambda: secrets.token_hex(12),
     )
     lab = Lab(models, Checks(models, directives=settings.directives), answers)
-    site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
+    site = LabSite(lab.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
     port = _listen(reactor, settings, site)
     _refuse_impossible_resets(port, loaded.models)
     return LabService(reactor, port, streams, loaded)
