@@ -7,7 +7,6 @@ An answer is one function of tag and shape, and a leg is the rest of it, to the 
 prompt ends: first what completes a torn word or tag, then plain words.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -41,7 +40,7 @@ class Plan:
 
 def fault_pieces(
     style: Format, position: Position, channel: Channel, *, chat: bool, call: CallTarget | None = None
-) -> Iterator[Piece]:
+) -> Pieces:
     """The endless answer of a fault, from the position on, all in one channel but for what has to be closed.
 
     A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front of word
@@ -74,7 +73,7 @@ def fault_pieces(
             raise ValueError("the answer has already left its reasoning")
         writer.open_reasoning()
         writer.words("reasoning", None)
-    return iter(Pieces(tuple(writer.segments)))
+    return Pieces(tuple(writer.segments))
 
 
 def healthy(  # the limits of a request and a model, each by its name
@@ -110,7 +109,9 @@ def healthy(  # the limits of a request and a model, each by its name
         if writer.place.channel == "start" and reasoning_words:
             writer.open_reasoning()
         writer.close_reasoning(reasoning_words)
-        writer.words("text", default if answer_words is None else answer_words)
+        stop = default if answer_words is None else answer_words
+        # A word that is begun is brought to its end, even past the answer's.
+        writer.words("text", None if stop is None else max(stop, writer.index + bool(writer.completion)))
     limits = [limit for limit in (max_tokens, context_left) if limit is not None]
     cut = fit(tuple(writer.segments), min(limits, default=None))
     return Plan(Pieces(cut.segments), "length" if cut.is_short else finish, cut.tokens)
@@ -165,14 +166,14 @@ class _Writer:
     def announce(self, call: CallTarget) -> None:
         """Open a call in a piece of its own."""
         self.markup += self.style.calls_open + self.style.open_argument(call.name, call.key)
-        self._announcement()
+        self._announcement(call.name)
         self.arguments = f'{{"{quoted(call.key)}": "'
         self._enter("call")
 
     def announce_unnamed(self, *, chat: bool) -> None:
         """Complete an opening in a piece of its own where chat clients have yet to hear the call's name."""
-        if chat and self.channel == "call" and not self.place.named:
-            self._announcement()
+        if chat and self.channel == "call" and self.place.name is not None:
+            self._announcement(self.place.name)
 
     def finish_call(self) -> None:
         """Bring the argument to its length and close everything; the closing rides with the last word."""
@@ -200,8 +201,8 @@ class _Writer:
         raw = last.raw + closing
         self.segments.append(Piece("call", f'{last.delta}"}}', raw, len(encode(raw)), 1))
 
-    def _announcement(self) -> None:
-        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0))
+    def _announcement(self, name: str) -> None:
+        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0, name))
         self.markup = ""
 
     def _enter(self, channel: Literal["reasoning", "text", "call"]) -> None:

@@ -1,5 +1,6 @@
 """Read the calls at the end of an answer so far, broken off anywhere, and find what would complete them."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from typing import Final
 
 from inference_lab.calls import CallTarget
 from inference_lab.formats import Format
-from inference_lab.json_text import Ends, is_whole, quoted, scan
+from inference_lab.json_text import Ends, escape_rest, quoted, scan, unquoted
 from inference_lab.place import Place
 from inference_lab.tokens import spell
 from inference_lab.words import Tail, argument_tail_of, completion_of, tail_of, torn_letters
@@ -24,7 +25,7 @@ def read_calls(style: Format, text: str, targets: Sequence[CallTarget], tag: str
     """Read calls from the place of the first one's name. `tag` helps where a torn word shows but one letter.
 
     A half-typed name or key is completed to the first of the `targets` it fits, else ended where it stands.
-    What cannot be read as a call leaves the place behind its last whole word.
+    What cannot be read as a call leaves the place behind its last whole word; without one it is text.
     """
     return _Reader(style, text, targets, tag).read()
 
@@ -32,10 +33,18 @@ def read_calls(style: Format, text: str, targets: Sequence[CallTarget], tag: str
 def _from_name(style: Format, missing: str, begun: str, targets: Sequence[CallTarget]) -> Place:
     fitting = (target for target in targets if quoted(target.name).startswith(begun))
     target = next(fitting, None)
-    rest = quoted(target.name)[len(begun) :] if target else ""
+    name = quoted(target.name) if target else begun + escape_rest(begun)
     key = quoted((target or CallTarget()).key)
-    markup = f"{missing}{rest}{style.name_close}{style.key_open}{key}{style.key_close}"
-    return Place("call", markup=markup, arguments=f'{{"{key}": "')
+    markup = f"{missing}{name[len(begun) :]}{style.name_close}{style.key_open}{key}{style.key_close}"
+    return Place("call", markup=markup, arguments=f'{{"{key}": "', name=_told(name))
+
+
+def _told(name: str) -> str:
+    """A name as a chat tells it; with a broken escape, as it stands."""
+    try:
+        return unquoted(name)
+    except ValueError:
+        return name
 
 
 @dataclass(slots=True)
@@ -53,9 +62,9 @@ class _Reader:
         place = None
         while place is None:
             place = self._call()
-        return replace(
-            place, progress=self.progress + place.progress, tag=place.tag or self.shown, named=place.named
-        )
+        if place.channel == "end" and not place.readable and not self.progress:
+            place = self._unreadable()
+        return replace(place, progress=self.progress + place.progress, tag=place.tag or self.shown)
 
     def _call(self) -> Place | None:
         """One call from its name on; None where another one's name follows it."""
@@ -69,23 +78,21 @@ class _Reader:
         if missing is None:
             return self._unreadable()
         if missing or self.at == len(self.text):
-            return Place("call", markup=missing + opening, arguments=f'{{"{quoted(key)}": "', named=True)
+            return Place("call", markup=missing + opening, arguments=f'{{"{quoted(key)}": "')
         place = self._tags(key) if style.json_key_close else self._json(key)
-        if place is not None:
-            return replace(place, named=True)
-        return self._behind_call()
+        return place or self._behind_call()
 
     def _behind_call(self) -> Place | None:
         """What follows a whole call: the closing of all calls, or the next call."""
         closing, between = self.style.calls_close, self.style.call_between + self.style.call_open
         if self.at == len(self.text):
-            return Place("end", markup=closing, named=True)
+            return Place("end", markup=closing)
         missing = self._take(closing) if closing else None
         if missing is not None:
-            return Place("end", markup=missing, named=True)
+            return Place("end", markup=missing)
         missing = self._take(between)
         if missing is None:
-            return Place("end", named=True, readable=False)
+            return Place("end", readable=False)
         return _from_name(self.style, missing, "", self.targets) if missing else None
 
     def _json(self, key: str) -> Place | None:
@@ -98,10 +105,13 @@ class _Reader:
             return Place("call", markup=missing, arguments=missing)
         found = scan(self.text, start)
         if found.ends is Ends.IN_VALUE:
-            return self._value(argument_tail_of(self.text[found.string :]))
+            place = self._value(argument_tail_of(self.text[found.string :]))
+            rest = "" if place.completion else escape_rest(self.text[found.string :])
+            return replace(place, markup=rest, arguments=rest)
         if found.ends is Ends.IN_KEY:
             begun = self.text[found.string :]
-            rest = quoted(key)[len(begun) :] if quoted(key).startswith(begun) else ""
+            fits = quoted(key).startswith(begun)
+            rest = quoted(key)[len(begun) :] if fits else escape_rest(begun)
             return Place("call", markup=rest + style.key_close, arguments=rest + style.key_close)
         if found.ends is Ends.WHOLE:
             self._count(argument_tail_of(self.text[start : found.end]))
@@ -109,9 +119,14 @@ class _Reader:
             missing = self._take(style.call_close)
             return None if missing == "" else Place("end", markup=missing or "", readable=missing is not None)
         begun = self.text[start:]
-        if found.ends is Ends.OPEN and is_whole(begun + "}"):
+        if found.ends is Ends.OPEN and _is_object(begun + "}"):
             self._count(argument_tail_of(begun))
             return Place("end", markup="}" + style.call_close, arguments="}")
+        # Behind a key, behind its colon, behind a comma.
+        for missing in (style.key_close.removeprefix('"'), '"', f'"{quoted(key)}{style.key_close}'):
+            if found.ends is Ends.OPEN and _is_object(f'{begun}{missing}"}}'):
+                self._count(argument_tail_of(begun))
+                return Place("call", markup=missing, arguments=missing)
         return self._unreadable()
 
     def _tags(self, key: str) -> Place | None:
@@ -147,7 +162,7 @@ class _Reader:
             begun += 1
 
     def _from_key(self, key: str, missing: str, typed: str, begun: int) -> Place:
-        whole = quoted(key) if quoted(key).startswith(typed) else typed
+        whole = quoted(key) if quoted(key).startswith(typed) else typed + escape_rest(typed)
         markup = f"{missing}{whole[len(typed) :]}{self.style.key_close}"
         return Place("call", markup=markup, arguments=_argument(whole, begun))
 
@@ -183,7 +198,7 @@ class _Reader:
     def _unreadable(self) -> Place:
         tail = tail_of(self.text[self.at :])
         self._count(tail)
-        return Place("call", tail.next_index, readable=False)
+        return Place("call" if self.progress else "text", tail.next_index, readable=False)
 
     def _count(self, tail: Tail) -> None:
         self.progress += tail.next_index
@@ -205,6 +220,14 @@ class _Reader:
         if len(text) - start < len(literal) and literal.startswith(text[start:]):
             return literal[len(text) - start :]
         return None
+
+
+def _is_object(text: str) -> bool:
+    """Whether a text is one JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
 
 
 def _argument(key: str, begun: int) -> str:

@@ -37,9 +37,9 @@ class ApiError(Exception):
         return msgspec.json.encode({"error": error})
 
 
-def bad_directive(message: str) -> ApiError:
-    """400 for a fault directive that cannot be honoured as asked."""
-    return ApiError(400, "invalid_fault_directive", message, param="x-inference-lab-fault")
+def bad_directive(message: str, *, param: str = "x-inference-lab-fault") -> ApiError:
+    """400 for a fault directive that cannot be honoured as asked; `param` is where it stands."""
+    return ApiError(400, "invalid_fault_directive", message, param=param)
 
 
 def invalid_request(message: str, param: str | None = None) -> ApiError:

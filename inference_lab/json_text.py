@@ -11,6 +11,7 @@ DEPTH_LIMIT: Final = 500
 
 _TOKEN: Final = re.compile(r'[ \t\n\r]*(?:([\[{])|([\]}])|(")|([-+.0-9A-Za-z]+)|([:,]))')
 _STRING_STOP: Final = re.compile(r'["\\]')
+_TORN_ESCAPE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\(|u[0-9A-Fa-f]{0,3})\Z")
 
 
 def compact(value: object) -> str:
@@ -41,6 +42,22 @@ def _dump(value: object, separators: tuple[str, str]) -> str:
         return json.dumps(value, ensure_ascii=False, separators=separators)
     except RecursionError:
         raise ValueError("JSON nested too deeply") from None
+
+
+def escape_rest(text: str) -> str:
+    """What closes an escape that the text of a JSON string breaks off in; '' where it breaks off in none."""
+    found = _TORN_ESCAPE.search(text)
+    return "" if not found else "\\" if found[1] == "" else "0" * (5 - len(found[1]))
+
+
+def unquoted(text: str) -> str:
+    """The text that stands for itself between the quotes of a JSON string; a lone surrogate is U+FFFD.
+
+    Raises:
+        ValueError: a broken escape.
+    """
+    value: str = json.loads(f'"{text}"', strict=False)
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 class Ends(Enum):

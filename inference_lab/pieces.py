@@ -1,13 +1,14 @@
 """What content frames carry, as values: single pieces, runs of plain words, and both in a row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
+from math import inf
 from typing import Literal
 
 import msgspec
 
-from inference_lab.tokens import spell
+from inference_lab.tokens import ANY_WORD, parts_of, spell
 
 Channel = Literal["text", "reasoning", "call"]
 
@@ -16,7 +17,8 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     """What one content frame carries.
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
-    included. `token_count` is the ids of `raw`, `words` the whole words it ends.
+    included. `token_count` is the ids of `raw`, `words` the whole words it ends, `name` what a call's
+    announcement tells.
     """
 
     channel: Channel
@@ -24,6 +26,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     raw: str
     token_count: int
     words: int
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,54 @@ class Pieces:
 
     def __iter__(self) -> Iterator[Piece]:
         return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
+
+    @property
+    def words(self) -> int:
+        """How many words they end.
+
+        Raises:
+            ValueError: they have no end.
+        """
+        total = 0
+        for part in self.segments:
+            if isinstance(part, Piece):
+                total += part.words
+            elif part.stop is None:
+                raise ValueError("an answer without end has no number of words")
+            else:
+                total += part.stop - part.start
+        return total
+
+    def starting_at(self, place: int) -> Iterator[Piece]:
+        """The pieces from the `place`-th on; what lies in front is not made."""
+        for number, part in enumerate(self.segments):
+            rest = self.segments[number + 1 :]
+            if isinstance(part, Piece):
+                if not place:
+                    return iter(Pieces((part, *rest)))
+                place -= 1
+            elif part.stop is None or place < part.stop - part.start:
+                return iter(Pieces((replace(part, start=part.start + place), *rest)))
+            else:
+                place -= part.stop - part.start
+        return iter(())
+
+    def reach(self, index: int, frames: int | None = None) -> bool:
+        """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""
+        left = inf if frames is None else frames
+        for part in self.segments:
+            if left <= 0:
+                return False
+            if isinstance(part, Run):
+                size = min(left, inf if part.stop is None else part.stop - part.start)
+                if size > 0 and part.start + size > index:
+                    return True
+            else:
+                size = 1
+                if any(parts_of(word)[1] >= index for word in ANY_WORD.findall(part.raw)):
+                    return True
+            left -= size
+        return False
 
 
 @dataclass(frozen=True, slots=True)

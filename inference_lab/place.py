@@ -10,10 +10,10 @@ class Place:
 
     `channel` is `start` where nothing is there and reasoning may still be opened, `end` behind a whole call.
     `index` is the next word's; `completion` what a torn next word lacks. `markup` is raw text to be written
-    first, `arguments` what it adds to a call's JSON arguments. `named` says that a call's name is whole.
-    `tag` is the one its words show ('' if none does), `progress` the whole words: over reasoning, content and
-    each call, the last index + 1. `readable` says that what follows the last whole word begins what an answer
-    may say next.
+    first, `arguments` what it adds to a call's JSON arguments. `name` is that of a call whose name the answer
+    so far has not told whole, so that chat clients have yet to hear of it. `tag` is the one its words show
+    ('' if none does), `progress` the whole words: over reasoning, content and each call, the last index + 1.
+    `readable` says that what follows the last whole word begins what an answer may say next.
     """
 
     channel: Literal["start", "reasoning", "text", "call", "end"]
@@ -21,7 +21,7 @@ class Place:
     completion: str = ""
     markup: str = ""
     arguments: str = ""
-    named: bool = False
+    name: str | None = None
     tag: str = ""
     progress: int = 0
     readable: bool = True

@@ -72,13 +72,16 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
     if call >= 0:
         before = tail_of(text[:call])
         place = read_calls(style, text[call + len(opening) :], targets(), before.letters or tag)
-        return replace(place, progress=place.progress + before.next_index, tag=place.tag or before.letters)
+        if place.channel != "text":
+            return replace(
+                place, progress=place.progress + before.next_index, tag=place.tag or before.letters
+            )
     tail = tail_of(text)
     place = _at_word("text", tail, tag)
     if place.completion or not tail.rest:
         return place
-    if not opened and not place.progress and style.reasoning_open.startswith(tail.rest):
-        return Place("reasoning", markup=style.reasoning_open[len(tail.rest) :])
+    if not opened and not place.progress and style.reasoning_open.startswith(text):
+        return Place("reasoning", markup=style.reasoning_open[len(text) :])
     # The text itself, not its tail: line feeds at the front belong to the opening here.
     rest = text if not place.progress else tail.rest
     if opening.startswith(rest):

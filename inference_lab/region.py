@@ -1,10 +1,13 @@
 """Split a rendered prompt into the prompt proper and the region, the answer so far."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from inference_lab.formats import FORMATS, Format
 from inference_lab.tokens import ANY_WORD, parts_of
 from inference_lab.words import is_reasoning, next_word
+
+_ANSWER_CLOSES: Final = tuple(family.answer_close for family in FORMATS.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Region:
 def region_of(style: Format, prompt: str) -> Region:
     """The region is what follows the last generation marker of any format, however the prompt was rendered.
 
+    An answer that is closed there lies behind the conversation: then there is none.
     With no marker it is the last run of consecutive words of one tag, with the format's markup between
     reasoning, content and call, and what follows; whether that reads as an answer is for the reader to say.
     """
@@ -35,6 +39,8 @@ def region_of(style: Format, prompt: str) -> Region:
         mark_closed = bool(family.plain_mark) and prompt.startswith(family.plain_mark, start)
         start += len(family.thinking_mark) if mark_open else len(family.plain_mark) if mark_closed else 0
     if start >= 0:
+        if start < len(prompt) and any(prompt.find(mark, start) >= 0 for mark in _ANSWER_CLOSES):
+            return Region(prompt, "")
         return Region(prompt[:start], prompt[start:], mark_open, mark_closed)
     start, block_open = _last_run(style, prompt)
     return Region(prompt[:start], prompt[start:], block_open, marked=False)

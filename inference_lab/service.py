@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import IService, Service
@@ -18,7 +20,6 @@ from twisted.python.failure import Failure
 
 from inference_lab.config import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
-from inference_lab.faults.modes import Close
 from inference_lab.settings import Settings, StartError, settings_from
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
@@ -33,7 +34,7 @@ from inference_lab.wire.streams import Streams
 from inference_lab.wire.transport import EagerServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
@@ -57,6 +58,7 @@ class LabService(Service):
         super().startService()
         for note in self._loaded.notes:
             _log.info("{note}", note=note)
+        self._reactor.callWhenRunning(self._take_signals)
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name
@@ -67,10 +69,24 @@ class LabService(Service):
         result: Deferred[None] | None = self._port.stopListening()
         return result
 
+    def _take_signals(self) -> None:
+        """Let SIGTERM and SIGINT stop the reactor from its loop, not from inside the signal handler.
+
+        Twisted's own handlers log where they stand (ReactorBase.sigTerm), and a signal that lands while a log line is
+        being written then waits for the log's lock for ever.
+        """
+        for number, stop in ((signal.SIGTERM, self._reactor.sigTerm), (signal.SIGINT, self._reactor.sigInt)):
+            if signal.getsignal(number) == stop:  # the reactor's, not somebody else's and not ignored
+                signal.signal(number, partial(_from_loop, self._reactor, stop))
+
     def _ready(self) -> None:
         names = ", ".join(model.name for model in self._loaded.models)
         _log.info("ready: {url} serving {names}", url=url_of(self._port), names=names)
         notify_systemd("READY=1")
+
+
+def _from_loop(reactor: Any, stop: Callable[[int], None], number: int, _: object) -> None:  # noqa: ANN401
+    reactor.callFromThread(stop, number)
 
 
 def open_service(options: Mapping[str, object]) -> IService:
@@ -140,7 +156,7 @@ def _refuse_impossible_resets(port: IListeningPort, models: tuple[ServedModel, .
         return
     for model in models:
         for fault in model.fault.elements if model.fault is not None else ():
-            if fault is not None and fault.row.close is Close.RST:
+            if fault is not None and "rst" in fault.death.close:
                 port.stopListening()
                 raise StartError(
                     f"{model.source}: [fault] mode {fault.mode} needs TCP; a Unix socket has no reset"

@@ -57,14 +57,31 @@ class Shape(Protocol):
     """An endpoint's way of writing a stream."""
 
     @property
+    def completion(self) -> Completion:
+        """What every frame repeats."""
+
+    @property
+    def kind(self) -> str:
+        """The `object` of every frame."""
+
+    @property
     def opening(self) -> bytes | None:
         """The frame before the first content frame, if the endpoint has one."""
 
     def content(self, piece: Piece) -> bytes:
         """One content frame."""
 
+    def empty(self) -> bytes:
+        """A content frame without text."""
+
+    def bare(self, choices: bytes) -> bytes:
+        """A frame with `choices` in place of its list of choices."""
+
     def finish(self, reason: str) -> bytes:
         """The frame that carries the finish reason and no text."""
+
+    def finish_with(self, piece: Piece, reason: str) -> bytes:
+        """The finish frame, with a piece of text in it."""
 
     def usage(self, counts: Counts) -> bytes:
         """The frame with no choices and the token counts."""
@@ -75,10 +92,10 @@ def error_frame(body: bytes) -> bytes:
     return b"data: " + body + b"\n\n"
 
 
-def _head(completion: Completion, kind: bytes) -> bytes:
+def _head(completion: Completion, kind: str) -> bytes:
     return b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
         _quote(completion.id),
-        kind,
+        kind.encode(),
         completion.created,
         _quote(completion.model),
     )
@@ -87,25 +104,27 @@ def _head(completion: Completion, kind: bytes) -> bytes:
 class ChatShape:
     """Frames of `POST /v1/chat/completions`: `chat.completion.chunk`, a role frame first."""
 
-    def __init__(self, completion: Completion, call_name: str = "") -> None:
-        self._head = _head(completion, b"chat.completion.chunk")
+    kind = "chat.completion.chunk"
+
+    def __init__(self, completion: Completion, reasoning_key: str = "reasoning_content") -> None:
+        self.completion = completion
+        self._head = _head(completion, self.kind)
         self._delta = self._head + b'{"index":0,"delta":'
         self._end = b',"finish_reason":null}]}\n\n'
         self._delta_end = b"}" + self._end
         self._text = self._delta + b'{"content":'
-        self._reasoning = self._delta + b'{"reasoning_content":'
+        self._reasoning = self._delta + b"{%b:" % _quote(reasoning_key)
         self._completion_id = completion.id
-        self._call_name = call_name
         self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
 
     def content(self, piece: Piece) -> bytes:
-        """One content frame; the channel chooses the delta's key. A call's piece without a delta announces it."""
+        """One content frame; the channel chooses the delta's key. A call's piece with a name announces it."""
         if piece.channel == "text":
             return self._text + _quote(piece.delta) + self._delta_end
         if piece.channel == "reasoning":
             return self._reasoning + _quote(piece.delta) + self._delta_end
-        if not piece.delta:
-            return self.announcement(0, self._call_name)
+        if piece.name is not None:
+            return self.announcement(0, piece.name)
         return self.arguments(0, piece.delta)
 
     def text(self, text: str) -> bytes:
@@ -133,6 +152,18 @@ class ChatShape:
         """`delta` is empty and `finish_reason` set."""
         return self._head + b'{"index":0,"delta":{},"finish_reason":%b}]}\n\n' % _quote(reason)
 
+    def finish_with(self, piece: Piece, reason: str) -> bytes:
+        """The last text and `finish_reason` in one frame, as vLLM sends it."""
+        return self._text + _quote(piece.delta) + b'},"finish_reason":%b}]}\n\n' % _quote(reason)
+
+    def empty(self) -> bytes:
+        """Content that is no text."""
+        return self.text("")
+
+    def bare(self, choices: bytes) -> bytes:
+        """No list of choices, or another one."""
+        return self._head.removesuffix(b"[") + choices + b"}\n\n"
+
     def usage(self, counts: Counts) -> bytes:
         """`choices` is empty."""
         return self._head + b'],"usage":%b}\n\n' % counts.json()
@@ -141,10 +172,12 @@ class ChatShape:
 class CompletionsShape:
     """Frames of `POST /v1/completions`: `text_completion`, no role frame, raw text with its markup."""
 
+    kind = "text_completion"
     opening: bytes | None = None
 
     def __init__(self, completion: Completion) -> None:
-        self._head = _head(completion, b"text_completion")
+        self.completion = completion
+        self._head = _head(completion, self.kind)
         self._text = self._head + b'{"index":0,"text":'
         self._end = b',"logprobs":null,"finish_reason":null}]}\n\n'
 
@@ -155,6 +188,18 @@ class CompletionsShape:
     def finish(self, reason: str) -> bytes:
         """`text` is empty and `finish_reason` set."""
         return self._text + b'"","logprobs":null,"finish_reason":%b}]}\n\n' % _quote(reason)
+
+    def finish_with(self, piece: Piece, reason: str) -> bytes:
+        """The last text and `finish_reason` in one frame, as vLLM sends it."""
+        return self._text + _quote(piece.raw) + b',"logprobs":null,"finish_reason":%b}]}\n\n' % _quote(reason)
+
+    def empty(self) -> bytes:
+        """Content that is no text."""
+        return self._text + b'""' + self._end
+
+    def bare(self, choices: bytes) -> bytes:
+        """No list of choices, or another one."""
+        return self._head.removesuffix(b"[") + choices + b"}\n\n"
 
     def usage(self, counts: Counts) -> bytes:
         """`choices` is empty."""
@@ -178,6 +223,31 @@ class TellingIds:
         """One content frame."""
         return self._tell(
             self._shape.content(piece), b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw))
+        )
+
+    @property
+    def completion(self) -> Completion:
+        """See `Shape`."""
+        return self._shape.completion
+
+    @property
+    def kind(self) -> str:
+        """See `Shape`."""
+        return self._shape.kind
+
+    def empty(self) -> bytes:
+        """See `Shape`; it tells nothing."""
+        return self._shape.empty()
+
+    def bare(self, choices: bytes) -> bytes:
+        """See `Shape`; it tells nothing."""
+        return self._shape.bare(choices)
+
+    def finish_with(self, piece: Piece, reason: str) -> bytes:
+        """The finish frame with text."""
+        return self._tell(
+            self._shape.finish_with(piece, reason),
+            b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw)),
         )
 
     def finish(self, reason: str) -> bytes:

@@ -99,7 +99,8 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
 
 def _as_lines(verdict: Verdict) -> Iterator[str]:
     words = ", ".join(f"{count} {channel}" for channel, count in verdict.words.items()) or "none"
-    finish = verdict.finish or ("[DONE]" if verdict.done else "none")
+    said = verdict.finish or ("[DONE]" if verdict.done else "none")
+    finish = "error frame" if verdict.error else said
     yield f"{verdict.outcome}: words {words}; finish {finish}; findings {verdict.finding_count}"
     for finding in verdict.findings:
         yield _as_line(finding)
@@ -110,8 +111,7 @@ def _as_lines(verdict: Verdict) -> Iterator[str]:
 
 def _as_line(finding: Finding) -> str:
     place = [finding.channel] if finding.channel else []
-    place += [f"word {finding.word}"] if finding.word is not None else []
-    place += [f"byte {finding.offset}"]
+    place += [f"word {finding.word}", f"byte {finding.offset}"]
     times = f" ({finding.count} in a row)" if finding.count > 1 else ""
     return f"{finding.kind.value}: {', '.join(place)}: {finding.message}{times}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from twisted.internet.address import IPv4Address
@@ -10,6 +11,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
+from inference_lab.faults.script import STREAM_HEAD
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.http import LabChannel, LabRequest, LabSite
 from inference_lab.wire.pacer import Pacer
@@ -45,6 +47,7 @@ class Stage(Resource):
     """A resource that plays a script for each request, and everything around it in memory."""
 
     isLeaf = True
+    head = STREAM_HEAD
 
     def __init__(self, script: Callable[[], Iterator[Event]], *, max_body_bytes: int = 1000) -> None:
         super().__init__()
@@ -61,7 +64,8 @@ class Stage(Resource):
         def on_gone() -> None:
             self.gone += 1
 
-        self.players.append(self.streams.play(request, self._script(), "test", on_gone))
+        script = chain([self.head], self._script())
+        self.players.append(self.streams.play(request, script, "test", on_gone))
         return NOT_DONE_YET
 
     def connect(self) -> tuple[LabChannel, StringTransportWithDisconnection]:

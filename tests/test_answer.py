@@ -55,7 +55,7 @@ def test_reasoning_opens_its_block_unless_the_prompt_did() -> None:
 def test_a_call_is_announced_first_and_then_filled_with_words() -> None:
     opening = '{"name": "get_current_weather", "arguments": {"location": "'
     assert first(3, "call") == [
-        Piece("call", "", opening, len(encode(opening)), 0),
+        Piece("call", "", opening, len(encode(opening)), 0, "get_current_weather"),
         Piece("call", '{"location": "qu0000', "qu0000", 1, 1),
         Piece("call", " qu0001", " qu0001", 1, 1),
     ]

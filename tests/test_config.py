@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inference_lab.config import AnswerSettings, ConfigError, Latency, Loaded, load
 from inference_lab.engine.deployment_spec import PrefixAffinity, RoundRobin, TimeCorrection
-from inference_lab.faults.directive import Fault
+from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.plan import FaultPlan
 
 CONFIGS = Path(__file__).parent.parent / "configs"
@@ -142,7 +142,7 @@ def test_everything_a_file_can_say_is_read(tmp_path: Path) -> None:
     (model,) = load(write(tmp_path, llama=text), None).models
     assert (model.name, model.aliases, model.context_limit_tokens) == ("mine", ("a", "org/b"), 4096)
     assert model.fault is not None
-    assert model.fault == FaultPlan((Fault("reset", after_chunks=7, delay_ms=10),), every_leg=True)
+    assert model.fault == FaultPlan((parse_directive("reset;after_chunks=7"),), every_leg=True)
     assert model.answer == AnswerSettings(tokens=12, reasoning=8)
     deployment = model.deployment
     assert deployment is not None

@@ -210,9 +210,8 @@ def test_hermes_leaves_the_last_piece_of_a_prefill_open(
     ("arguments", "whole", "broken"),
     [
         ("", [], None),
-        ("{", [], None),
         ('{"a": "x"', [Member("a", "x", is_string=True)], None),
-        ('{"a": "x", ', [Member("a", "x", is_string=True)], None),
+        ('{"a": "x" ', [Member("a", "x", is_string=True)], None),
         ('{"a": "', [], Member("a", "", is_string=True)),
         (
             '{"a": 1, "a": "\\u00e9\\n',
@@ -235,6 +234,8 @@ def test_arguments_may_break_off_behind_a_member_or_inside_a_string(
 @pytest.mark.parametrize(
     "arguments",
     [
+        "{",
+        '{"a": "x", ',
         '{"a',
         '{"a"',
         '{"a": ',
@@ -259,6 +260,11 @@ def test_arguments_that_break_off_elsewhere_are_refused(arguments: str) -> None:
 def test_past_arguments_that_are_no_object_are_refused(arguments: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         members_of(arguments)
+
+
+def test_arguments_may_be_nested_as_deep_as_the_scanner_goes() -> None:
+    deep = "[" * 499 + "]" * 499
+    assert members_of(f'{{"a": {deep}}}') == [Member("a", deep, is_string=False)]
 
 
 @pytest.mark.parametrize(

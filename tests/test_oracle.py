@@ -22,6 +22,7 @@ from tests.streams import (
     chat,
     chunk,
     completion,
+    delta_of,
     event,
     raw_chunk,
     stream,
@@ -35,7 +36,7 @@ ASKED = [Message("user", "hello")]
 LAB = FORMATS["lab"]
 
 
-def found(verdict: Verdict) -> list[tuple[Kind, int | None]]:
+def found(verdict: Verdict) -> list[tuple[Kind, int]]:
     return [(finding.kind, finding.word) for finding in verdict.findings]
 
 
@@ -155,23 +156,23 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
         (stream(words([0, 1]), None) + DONE, (Kind.SILENT_TRUNCATION, 2), None),
         (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
-        (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, None), None),
-        (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, None), None),
-        (stream(words([0, 1]), None) + chunk({"role": "assistant"}), (Kind.SECOND_ROLE, None), None),
-        (stream(words([0, 1])) + chunk(finish="length"), (Kind.TWO_FINISHES, None), None),
+        (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, 2), None),
+        (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, 2), None),
+        (stream(words([0, 1]), None) + chunk({"role": "assistant"}), (Kind.SECOND_ROLE, 2), None),
+        (stream(words([0, 1])) + chunk(finish="length"), (Kind.TWO_FINISHES, 2), None),
         (
             stream(words([0, 1]), None) + chunk(finish="stop") + words([2])[0],
-            (Kind.TEXT_AFTER_FINISH, None),
+            (Kind.TEXT_AFTER_FINISH, 2),
             None,
         ),
-        (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, None), None),
-        (stream([*words([0, 1]), event("{broken")]), (Kind.NOT_JSON, None), None),
-        (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, None), None),
-        (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, None), None),
+        (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, 2), None),
+        (stream([*words([0, 1]), event("{broken")]), (Kind.NOT_JSON, 2), None),
+        (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, 2), None),
+        (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, 2), None),
     ],
 )
 def test_each_error_is_named_with_its_word(
-    data: bytes, finding: tuple[Kind, int | None], tokens: int | None
+    data: bytes, finding: tuple[Kind, int], tokens: int | None
 ) -> None:
     verdict = verify(data, tokens=tokens)
     assert (verdict.outcome, found(verdict), verdict.exit_code) == ("wrong", [finding], 2)
@@ -198,7 +199,7 @@ def test_markup_that_a_chat_does_not_show_can_be_told() -> None:
     data = stream(words([0, 1])) + usage_frame(4)
     assert verify(data, hidden_tokens=2).outcome == "whole"
     assert found(verify(data, hidden_tokens=1)) == [(Kind.SILENT_TRUNCATION, 2)]
-    assert found(verify(data, hidden_tokens=3)) == [(Kind.USAGE_WORDS, None)]
+    assert found(verify(data, hidden_tokens=3)) == [(Kind.USAGE_WORDS, 2)]
 
 
 def test_a_leg_on_its_own_may_start_later() -> None:
@@ -251,7 +252,7 @@ def test_a_finish_inside_a_call_is_a_silent_truncation() -> None:
 def test_a_call_announced_twice_is_wrong() -> None:
     frames = chat(called(LAB), "tool_calls")
     again = frames[1].replace(b"call_1", b"call_2")
-    assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, None)]
+    assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, 4)]
 
 
 def test_an_accent_written_as_an_escape_counts() -> None:
@@ -353,7 +354,7 @@ def test_a_json_answer_is_judged_like_a_stream() -> None:
     assert verify(data, tokens=3).outcome == "whole"
     assert {verify(data[:cut]).outcome for cut in range(len(data))} == {"honest prefix"}
     assert verify(b'{"error":{"message":"M"}}', ended="clean").outcome == "honest prefix"
-    assert found(verify(b"{]")) == [(Kind.NOT_JSON, None)]
+    assert found(verify(b"{]")) == [(Kind.NOT_JSON, 0)]
     assert found(verify(data.replace(b" qu0001", b" qu0002"))) == [(Kind.GAP, 1)]
 
 
@@ -361,6 +362,14 @@ def test_blocks_of_any_size_say_the_same() -> None:
     data = DIALECTS["openrouter"].replace(b"\n", b"\r\n")
     whole = verify(data)
     for size in (1, 2, 3, 7, 64):
+        assert verify(data[place : place + size] for place in range(0, len(data), size)) == whole
+
+
+def test_offsets_do_not_depend_on_the_blocks() -> None:
+    data = stream([*words([0, 1]), event("x"), *words([2, 4, 5])]).replace(b"\n", b"\r\n")
+    whole = verify(data)
+    assert [finding.kind for finding in whole.findings] == [Kind.NOT_JSON, Kind.GAP]
+    for size in (1, 2, 5):
         assert verify(data[place : place + size] for place in range(0, len(data), size)) == whole
 
 
@@ -372,10 +381,11 @@ def test_findings_are_kept_up_to_a_hundred_and_counted_beyond() -> None:
 def test_a_line_past_its_limit_is_one_finding_and_memory_stays_bounded() -> None:
     block = b"x" * 2**20
     blocks = [b"data: ", *[block] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
-    verdict = verify(blocks)
-    assert found(verdict) == [(Kind.TOO_LONG, None)]
-    assert verdict.words == {"text": 1}
-    assert found(verify([b"{", *[block] * 40]))[0] == (Kind.TOO_LONG, None)
+    many = [b"data: ", *[block[:-7] + b"\ndata: "] * 40, b"\n\n", *words([0]), chunk(finish="stop")]
+    for verdict in (verify(blocks), verify(b"".join(blocks)), verify(many)):
+        assert found(verdict) == [(Kind.TOO_LONG, 0)]
+        assert verdict.words == {"text": 1}
+    assert found(verify([b"{", *[block] * 40]))[0] == (Kind.TOO_LONG, 0)
 
 
 FRAGMENTS = [
@@ -439,3 +449,83 @@ JSON = st.recursive(
 @given(st.lists(JSON))
 def test_no_json_makes_it_raise(frames: list[object]) -> None:
     verify(b"".join(event(json.dumps(frame)) for frame in frames))
+
+
+@given(
+    st.sampled_from(list(FORMATS.values())),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12), st.integers(0, 200)), max_size=4),
+)
+def test_any_chain_of_torn_legs_adds_up_to_a_whole_answer(
+    style: Format, thinking: bool, legs: list[tuple[int, int, int]]
+) -> None:
+    prompt = style.render(ASKED, thinking=thinking)
+    said = ""
+    # A torn `<` may begin reasoning as well as a call: no later leg goes back to an earlier channel.
+    for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
+        position = locate(style, prompt + said)
+        try:
+            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel], chat=False)
+        except ValueError:
+            continue
+        raw = "".join(piece.raw for piece in islice(pieces, frames))
+        said += raw[: max(1, len(raw) - torn)]
+    position = locate(style, prompt + said)
+    if position.trapped:
+        return
+    plan = healthy(style, position, chat=False, reasoning_words=10 if thinking else 0, answer_words=20)
+    pieces_left = [said, *(piece.raw for piece in plan.pieces)]
+    whole = [*(raw_chunk(text) for text in pieces_left), raw_chunk(finish=plan.finish), DONE]
+    verdict = verify(whole)
+    assert (verdict.outcome, verdict.findings) == ("whole", ())
+
+
+class Client:
+    """A gateway that resumes by prefill: it knows the deltas it has passed on, and nothing else."""
+
+    def __init__(self, style: Format, *, thinking: bool) -> None:
+        self._style, self._thinking = style, thinking
+        self.said = {"reasoning": "", "text": "", "call": ""}
+        self.frames: list[bytes] = [ROLE]
+
+    def prompt(self) -> str:
+        called = bool(self.said["call"]) or any(b"call_1" in frame for frame in self.frames)
+        call = {"function": {"name": "get_current_weather", "arguments": self.said["call"]}}
+        message = Message(
+            "assistant",
+            self.said["text"] or None,
+            reasoning_content=self.said["reasoning"] or None,
+            tool_calls=[call] if called else None,
+        )
+        return self._style.render([*ASKED, message], thinking=self._thinking)
+
+    def take(self, pieces: list[Piece], torn: int) -> None:
+        for place, piece in enumerate(pieces):
+            last = place == len(pieces) - 1
+            delta = piece.delta[: max(1, len(piece.delta) - torn)] if last else piece.delta
+            self.said[piece.channel] += delta
+            self.frames.append(chunk(delta_of(Piece(piece.channel, delta, "", 0, 0))))
+
+
+@given(
+    st.sampled_from(list(FORMATS.values())),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12), st.integers(0, 5)), max_size=4),
+)
+def test_any_chain_of_prefills_adds_up_to_a_whole_answer(
+    style: Format, thinking: bool, legs: list[tuple[int, int, int]]
+) -> None:
+    client = Client(style, thinking=thinking)
+    for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
+        position = locate(style, client.prompt())
+        try:
+            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel], chat=True)
+        except ValueError:
+            continue
+        # Arguments that break off in a key cannot be told in every format.
+        client.take(list(islice(pieces, frames)), 0 if channel == 2 and frames < 3 else torn)
+    position = locate(style, client.prompt())
+    plan = healthy(style, position, chat=True, reasoning_words=10 if thinking else 0, answer_words=20)
+    client.take(list(plan.pieces), 0)
+    verdict = verify([*client.frames, chunk(finish=plan.finish), DONE])
+    assert (verdict.outcome, verdict.findings) == ("whole", ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, globalLogPublisher
 
 from inference_lab.wire.pacer import Pacer
 
@@ -103,3 +104,19 @@ def test_forgotten_far_deadlines_do_not_pile_up() -> None:
         Recorder(pacer, 10**12 + due * 1000).forget()
     assert len(pacer._order) < 200  # noqa: SLF001 - memory is what is being looked at
     near.forget()
+
+
+def test_a_call_that_fails_is_logged_and_stops_nobody_else() -> None:
+    clock, pacer = wheel()
+    failures: list[LogEvent] = []
+    observer = failures.append
+    globalLogPublisher.addObserver(observer)
+    try:
+        pacer.at(1_000, lambda: 1 // 0)  # type: ignore[arg-type,return-value] # what it returns is not looked at
+        after = [Recorder(pacer, 1_000), Recorder(pacer, 5_000)]
+        clock.advance(0.002)
+        clock.advance(0.01)
+    finally:
+        globalLogPublisher.removeObserver(observer)
+    assert [len(waiter.called_us) for waiter in after] == [1, 1]
+    assert [event["log_failure"].type for event in failures] == [ZeroDivisionError]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.faults.directive import DirectiveError, Fault
+from inference_lab.faults.directive import DirectiveError, parse_directive
 from inference_lab.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
 
-CUT = Fault("cut_between_frames", after_chunks=5)
-STALL = Fault("stall", after_chunks=3)
+CUT = parse_directive("cut_between_frames;after_chunks=5")
+STALL = parse_directive("stall")
+STALL_3 = parse_directive("stall;after_chunks=3")
+STALL_1 = parse_directive("stall;after_chunks=1")
 
 
 def test_one_element_in_a_header_meets_the_request_that_carries_it_whatever_has_been_passed_on() -> None:
@@ -27,14 +29,14 @@ def test_each_element_of_a_list_is_the_fate_of_its_leg_and_behind_the_last_all_a
     read: type[FaultPlan], tail: str
 ) -> None:
     plan = read(f"cut_between_frames;after_chunks=5 ,\tstall;after_chunks=3{tail}")
-    legs = {0: CUT, 1: STALL, 5: STALL, 7: STALL, 8: None, 300: None}
+    legs = {0: CUT, 1: STALL_3, 5: STALL_3, 7: STALL_3, 8: None, 300: None}
     assert {progress: plan.fault_for(progress) for progress in legs} == legs
 
 
 def test_the_announcement_of_a_call_is_no_word() -> None:
     plan = plan_from_header("mid_tool_call;after_chunks=4, stall;after_chunks=1")
-    assert plan.fault_for(2) == Fault("stall", after_chunks=1)
-    assert plan.fault_for(3) == Fault("stall", after_chunks=1)
+    assert plan.fault_for(2) == STALL_1
+    assert plan.fault_for(3) == STALL_1
     assert plan.fault_for(4) is None
 
 
@@ -52,7 +54,9 @@ def test_ok_alone_is_the_engine() -> None:
         ("ok, reset", "element 0 of the list never ends"),
         ("reset;after_chunks=0, stall", "element 0 of the list adds no word"),
         ("mid_tool_call;after_chunks=1, stall", "element 0 of the list adds no word"),
-        ("ok;delay_ms=1", "unknown mode 'ok'"),
+        ("ok;after_chunks=all, stall", "element 0 of the list never ends"),
+        ("reset;sequence=dup:1, stall", "element 0 of the list has a sequence"),
+        ("overloaded_429, stall", "element 0 of the list adds no word"),
     ],
 )
 def test_a_list_whose_legs_cannot_be_told_apart_or_read_is_refused(text: str, reason: str) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.faults.death import Close
 from inference_lab.faults.events import Await, Event, Frame, Pause
-from inference_lab.faults.modes import Close
+from inference_lab.wire import drain
+from inference_lab.wire import http as wire_http
 from tests.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
@@ -190,5 +192,44 @@ def test_a_body_over_the_limit_is_dropped_as_it_comes() -> None:
     assert transport.value() == b""
     assert stage.players == []
     stage.clock.advance(10)
+    assert not transport.connected
+    assert stage.clock.getDelayedCalls() == []
+
+
+def test_a_defect_in_one_script_resets_its_stream_and_leaves_the_others_alone() -> None:
+    def broken() -> Iterator[Event]:
+        yield Frame(b"abc")
+        yield Pause(125)
+        raise ZeroDivisionError
+
+    scripts = iter([broken(), paced(3, 125, Close.HANG)])
+    stage = Stage(lambda: next(scripts))
+    bad, good = stage.connect(), stage.connect()
+    for channel, _ in (bad, good):
+        channel.dataReceived(GET)
+    body_of(good[1])
+    stage.clock.advance(0.125)
+    assert not bad[1].connected
+    assert good[1].value() == A_FRAME
+    assert stage.gone == 1
+
+
+def test_an_idle_client_with_a_response_still_under_way_is_reset_only_when_it_takes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose rest the kernel has already taken, so that nothing in this process is left to send."""
+    under_way = [1000]
+    for module in (wire_http, drain):
+        monkeypatch.setattr(module, "unsent_bytes", lambda _: under_way[0])
+    stage = Stage(lambda: paced(1, 0, Close.TERMINATOR))
+    channel, transport = stage.connect()
+    channel.dataReceived(GET)
+    stage.clock.advance(61)  # Twisted's idle timeout
+    for _ in range(40):  # the reader takes a byte a second
+        under_way[0] -= 1
+        stage.clock.advance(1)
+    assert transport.connected
+    for _ in range(31):
+        stage.clock.advance(1)
     assert not transport.connected
     assert stage.clock.getDelayedCalls() == []

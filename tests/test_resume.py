@@ -255,6 +255,7 @@ def test_a_prefill_of_other_text_is_answered_from_word_0() -> None:
         ),
         ('hi{"name": "f", "arguments": {"k": "qu0000', '{"name": "f", "arguments": {"k": "qu0000', 1),
         ("<|user|>qu0000<|end|><|assistant|>", "", 0),
+        ("<|assistant|>qu0000<|end|><|user|>qu0000 qu0001<|end|>", "", 0),
         ("<|user|>qu0000<|end|><|assistant|>ab0000", "ab0000", 1),
         ("<|assistant|>qu0000<|end|><|im_start|>assistant\nab0", "ab0", 0),
     ],
@@ -320,6 +321,12 @@ def test_a_leg_with_nothing_left_ends_at_once() -> None:
     whole = raw(healthy(lab, locate(lab, prompt), chat=False))
     plan = healthy(lab, locate(lab, prompt + whole), chat=False)
     assert (raw(plan), plan.finish, plan.completion_tokens) == ("", "length", 0)
+
+
+def test_a_torn_word_past_the_end_is_completed() -> None:
+    lab = FORMATS["lab"]
+    plan = healthy(lab, locate(lab, lab.render(ASKED) + "qu0000 qu0001 qu00"), chat=False, answer_words=2)
+    assert (raw(plan), plan.finish, plan.completion_tokens) == ("02", "stop", 1)
 
 
 def test_a_call_longer_than_sixteen_words_is_only_closed() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,29 +11,61 @@ from hypothesis import strategies as st
 
 from inference_lab.answer import fault_pieces
 from inference_lab.calls import CallTarget
-from inference_lab.faults.directive import U32_MAX, U64_MAX, Fault, parse_directive
+from inference_lab.faults.death import Close
+from inference_lab.faults.directive import Fault, parse_directive
 from inference_lab.faults.events import Event, Frame, Pause
-from inference_lab.faults.modes import MODES, Close
-from inference_lab.faults.script import fault_script
+from inference_lab.faults.modes import MODES
+from inference_lab.faults.script import STREAM_HEAD, fault_script
+from inference_lab.faults.values import U32_MAX, U64_MAX
 from inference_lab.formats import LAB
-from inference_lab.position import locate
+from inference_lab.position import Position, locate
 from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inference_lab.pieces import Channel, Pieces
 
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""
 
-CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"), "lookup")
+CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"))
 COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))
 
 CHAT_HEAD = 'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"m","choices":['
 COMPLETIONS_HEAD = 'data: {"id":"cmpl-0","object":"text_completion","created":1,"model":"m","choices":['
 
 
-def script_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> list[Event]:
-    pieces = fault_pieces(
-        LAB, FRESH, fault.row.content.value, chat=shape is CHAT, call=CallTarget("lookup", "city")
+class Source:
+    """An answer of five words."""
+
+    words = 5
+    finish = "length"
+
+    def __init__(self, position: Position, *, chat: bool) -> None:
+        self.position = position
+        self.chat = chat
+
+    def endless(self, content: str) -> Pieces:
+        channel: Channel = "text" if content == "text" else "reasoning" if content == "reasoning" else "call"
+        return fault_pieces(LAB, self.position, channel, chat=self.chat, call=CallTarget("lookup", "city"))
+
+
+def events_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> Iterator[Event]:
+    return fault_script(
+        fault.death,
+        shape,
+        Source(FRESH, chat=shape is CHAT),
+        prompt_tokens=5,
+        include_usage=include_usage,
+        whole=lambda: b"{}",
     )
-    return list(fault_script(fault, shape, pieces, prompt_tokens=5, include_usage=include_usage))
+
+
+def script_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> list[Event]:
+    head, *events = events_of(fault, shape, include_usage=include_usage)
+    assert head == STREAM_HEAD
+    return events
 
 
 def printed(events: list[Event]) -> list[str]:
@@ -112,8 +145,8 @@ def test_the_script_of_each_mode_on_chat(directive: str) -> None:
     assert printed(script_of(parse_directive(directive), CHAT)) == with_pauses(frames, tail, 10)
 
 
-def test_the_table_above_has_every_mode() -> None:
-    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(MODES)
+def test_the_table_above_has_each_of_the_eleven_modes() -> None:
+    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(list(MODES)[:11])
 
 
 def text_frame(text: str) -> str:
@@ -130,7 +163,7 @@ COMPLETIONS_FRAMES = {
 @pytest.mark.parametrize("directive", COMPLETIONS_FRAMES)
 def test_a_completions_stream_has_no_role_frame_and_carries_raw_text(directive: str) -> None:
     frames = [text_frame(text) for text in COMPLETIONS_FRAMES[directive]]
-    assert printed(script_of(Fault(directive, delay_ms=7), COMPLETIONS)) == with_pauses(
+    assert printed(script_of(parse_directive(f"{directive};delay_ms=7"), COMPLETIONS)) == with_pauses(
         frames, ["Close.FIN"], 7
     )
 
@@ -143,40 +176,39 @@ def test_reasoning_goes_on_in_a_block_that_the_prompt_has_opened() -> None:
 
 
 def test_a_usage_frame_is_sent_only_when_it_was_asked_for() -> None:
-    lines = printed(script_of(Fault("no_done", delay_ms=0), CHAT, include_usage=False))
+    lines = printed(script_of(parse_directive("no_done;delay_ms=0"), CHAT, include_usage=False))
     assert lines == [ROLE, *WORDS, FINISH, "Close.TERMINATOR"]
 
 
 def test_without_a_delay_there_are_no_pauses() -> None:
-    assert not [event for event in script_of(Fault("reset", delay_ms=0), CHAT) if isinstance(event, Pause)]
+    assert not [
+        event for event in script_of(parse_directive("reset;delay_ms=0"), CHAT) if isinstance(event, Pause)
+    ]
 
 
 @pytest.mark.parametrize("shape", [CHAT, COMPLETIONS])
 def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(shape: Shape) -> None:
-    events = script_of(Fault("reset", after_chunks=0), shape)
+    events = script_of(parse_directive("reset;after_chunks=0"), shape)
     assert printed(events) == ([ROLE] if shape is CHAT else []) + ["Close.RST"]
 
 
 def test_the_largest_values_are_generated_lazily() -> None:
-    fault = Fault("stall", after_chunks=U32_MAX, delay_ms=U64_MAX)
-    pieces = fault_pieces(LAB, FRESH, "text", chat=False)
-    events = fault_script(fault, COMPLETIONS, pieces, prompt_tokens=1, include_usage=False)
-    assert printed(list(islice(events, 3))) == [
-        text_frame("qu0000"),
-        f"pause {U64_MAX}",
-        text_frame(" qu0001"),
-    ]
+    fault = parse_directive(f"stall;after_chunks={U32_MAX};delay_ms={U64_MAX}")
+    _, *events = islice(events_of(fault, COMPLETIONS), 4)
+    assert printed(events) == [text_frame("qu0000"), f"pause {U64_MAX}", text_frame(" qu0001")]
 
 
 @given(st.integers(0, 40), st.sampled_from(["cut_mid_frame", "cut_mid_frame;utf8=true"]))
 def test_a_torn_frame_is_cut_at_the_promised_byte(after_chunks: int, directive: str) -> None:
     fault = parse_directive(f"{directive};after_chunks={after_chunks};delay_ms=0")
     *_, torn, close = script_of(fault, CHAT)
-    whole = script_of(Fault("cut_between_frames", after_chunks + 1, 0), CHAT)[-2]
+    whole = script_of(
+        parse_directive(f"cut_between_frames;after_chunks={after_chunks + 1};delay_ms=0"), CHAT
+    )[-2]
     assert isinstance(torn, Frame)
     assert isinstance(whole, Frame)
     assert close is Close.FIN
-    if fault.utf8:
+    if fault.death.tear.word == "utf8":
         assert torn.data[-1:] == b"\xc3"
         assert whole.data.startswith(torn.data[:-1])
         assert torn.data[:-1].endswith(b"%04d" % after_chunks)
@@ -188,9 +220,9 @@ def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
     lengths = set()
     for model in ("é" * size for size in range(1, 40)):
         shape = CompletionsShape(Completion("c", 1, model))
-        *_, torn, _ = script_of(Fault("cut_mid_frame", 0, 0), shape)
+        *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), shape)
         assert isinstance(torn, Frame)
         torn.data.decode()
-        whole = len(shape.content(next(fault_pieces(LAB, FRESH, "text", chat=False))))
+        whole = len(shape.content(next(iter(fault_pieces(LAB, FRESH, "text", chat=False)))))
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}

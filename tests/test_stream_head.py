@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.faults.events import Event, Frame
-from inference_lab.faults.modes import Close
+from inference_lab.faults.death import Close
+from inference_lab.faults.events import Event, Frame, Head
 from tests.memory import GET, Stage
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ def script() -> Iterator[Event]:
 class Own(Stage):
     """A stream's head as this server writes it."""
 
-    def render(self, request: LabRequest) -> int:
-        request.head_lines = b"Content-Type: text/plain\r\nX-More: 1\r\n"
-        return super().render(request)
+    head = Head(200, ((b"content-type", b"text/plain"), (b"x-more", b"1")))
 
 
 class Twisteds(Stage):

@@ -23,6 +23,12 @@ def run(
     [
         (stream(words([0, 1])), (), 0, "whole: words 2 text; finish stop; findings 0\n"),
         (stream(words([0, 1]), None), (), 1, "honest prefix: words 2 text; finish none; findings 0\n"),
+        (
+            b'data: {"error":"M"}\n\ndata: [DONE]\n\n',
+            ("--ended", "clean"),
+            1,
+            "honest prefix: words none; finish error frame; findings 0\n",
+        ),
         (b"", ("--ended", "broken"), 1, "honest prefix: words none; finish none; findings 0\n"),
         (
             stream(words([0, 2])),

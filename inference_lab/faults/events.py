@@ -6,11 +6,29 @@ from typing import TypeAlias
 
 import msgspec
 
-from inference_lab.faults.modes import Close
+from inference_lab.faults.death import Close
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The response's status and headers (lower-case names).
+
+    The body is framed in chunks, and with `content_length` carries that header; `chunked` false: as the bytes come.
+    """
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    chunked: bool = True
+    content_length: int | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """Bytes to put on the wire as one HTTP chunk."""
+
+    data: bytes
+
+
+class Raw(msgspec.Struct, frozen=True, gc=False):
+    """Bytes to put on the wire as they are: broken framing, or a piece of a chunk."""
 
     data: bytes
 
@@ -27,4 +45,4 @@ class Await(msgspec.Struct, frozen=True, gc=False):
     tokens: int
 
 
-Event: TypeAlias = Frame | Pause | Await | Close
+Event: TypeAlias = Head | Frame | Raw | Pause | Await | Close

@@ -1,104 +1,80 @@
-"""The table of modes: every death is the healthy stream with something changed.
+"""The table of modes: each is the healthy row with something changed, so a new death costs one row.
 
-A mode is a row over orthogonal axes. The script generator reads the axes and knows no mode by name, so a new
-death costs one row, or one value on one axis.
+`ok` alone is no death but the engine; `ok` with any setting is the healthy row on the fault path.
 """
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from inference_lab.faults.death import HEALTHY, NONE, Death
+from inference_lab.faults.values import Sub, Value
 
-
-class Content(Enum):
-    """What the content frames carry."""
-
-    TEXT = "text"
-    REASONING = "reasoning"
-    TOOL_CALL = "call"
-
-
-class Tear(Enum):
-    """How much of one more frame follows the last whole one."""
-
-    NONE = "none"
-    HALF = "half"
-    """The first half of its bytes, moved back to a character boundary."""
-    UTF8 = "utf8"
-    """Up to and including the first byte of an é in its text."""
-
-
-class Usage(Enum):
-    """When the usage frame is sent."""
-
-    ASKED = "asked"
-    """When the request has stream_options.include_usage, and there is a finish frame to follow."""
-    NEVER = "never"
-
-
-class Close(Enum):
-    """How the response ends on the wire: the one ending of every script."""
-
-    TERMINATOR = "terminator"
-    """The chunked terminator; the connection is reusable."""
-    FIN = "fin"
-    """A FIN without the terminator."""
-    RST = "rst"
-    """A TCP reset without the terminator."""
-    HANG = "hang"
-    """Nothing: open until the client leaves."""
+OK: Final = "ok"
 
 
 class Mode(msgspec.Struct, frozen=True):
-    """One row: what follows the last whole content frame, and how the connection ends; the defaults are healthy.
+    """A row: what differs from the healthy stream, and which real systems die so."""
 
-    `error` is the JSON of an error frame; `finish` the finish frame's reason.
-    """
+    changes: Mapping[str, Value]
+    seen_in: str
 
-    content: Content = Content.TEXT
-    tear: Tear = Tear.NONE
-    error: bytes | None = None
-    finish: str | None = "stop"
-    usage: Usage = Usage.ASKED
-    done: bool = True
-    close: Close = Close.TERMINATOR
+    @property
+    def death(self) -> Death:
+        """The row with the healthy stream's values everywhere else."""
+        return msgspec.structs.replace(HEALTHY, **self.changes)
 
 
-def _death(**changed: object) -> Mode:
-    """A row without the healthy tail, which most deaths never reach."""
-    return msgspec.structs.replace(Mode(finish=None, usage=Usage.NEVER, done=False), **changed)
+def _cut(**changes: Value) -> dict[str, Value]:
+    """A death that never reaches the healthy tail."""
+    return {"after_chunks": 3, "finish": NONE, "done": "false", **changes}
 
-
-HEALTHY: Final = Mode()
-
-# OpenRouter's envelope for an upstream failure after the 200 was sent.
-_OPENROUTER_ENVELOPE: Final = (
-    b'{"error":{"message":"Provider returned error","code":502,"metadata":'
-    b'{"provider_name":"inference-lab","raw":"simulated upstream failure"}}}'
-)
-# vLLM's flat error object, sent into the open stream.
-_VLLM_FLAT: Final = (
-    b'{"object":"error","message":"This model\'s maximum context length was exceeded",'
-    b'"type":"BadRequestError","param":null,"code":400}'
-)
-# What dynamo's frontend sends when it cancels a request.
-_DYNAMO_499: Final = b'{"error":{"code":499,"message":"CancelledError: ","type":"request_cancelled"}}'
 
 MODES: Final[Mapping[str, Mode]] = {
-    "cut_between_frames": _death(close=Close.FIN),
-    "cut_mid_frame": _death(tear=Tear.HALF, close=Close.FIN),
-    "reset": _death(close=Close.RST),
-    "stall": _death(close=Close.HANG),
-    "error_envelope_200": _death(error=_OPENROUTER_ENVELOPE, done=True),
-    "error_400_in_sse": _death(error=_VLLM_FLAT),
-    "no_done": msgspec.structs.replace(HEALTHY, done=False),
-    "no_usage": msgspec.structs.replace(HEALTHY, usage=Usage.NEVER),
-    "cancelled_499": _death(error=_DYNAMO_499),
-    "mid_reasoning": _death(content=Content.REASONING, close=Close.FIN),
-    "mid_tool_call": _death(content=Content.TOOL_CALL, close=Close.FIN),
+    # The eleven.
+    "cut_between_frames": Mode(_cut(close="fin"), "a server process that is killed"),
+    "cut_mid_frame": Mode(
+        _cut(tear=Sub("half"), close="fin"), "a proxy that copies bytes, when its upstream dies"
+    ),
+    "reset": Mode(_cut(close="rst"), "a crash with unread data, a load balancer's timeout"),
+    "stall": Mode(_cut(close="hang"), "a lost node behind a connection that stays open"),
+    "error_envelope_200": Mode(_cut(error="openrouter_envelope", done="true"), "OpenRouter"),
+    "error_400_in_sse": Mode(_cut(error="vllm_flat"), "vLLM"),
+    "no_done": Mode({"after_chunks": 3, "done": "false"}, "servers that end on the finish frame"),
+    "no_usage": Mode({"after_chunks": 3, "usage": "never"}, "servers that ignore stream_options"),
+    "cancelled_499": Mode(_cut(error="dynamo_499"), "dynamo"),
+    "mid_reasoning": Mode(_cut(content="reasoning", close="fin"), "a reasoning model whose server dies"),
+    "mid_tool_call": Mode(_cut(content="tool_call", close="fin"), "a server that dies inside a tool call"),
+    # The healthy row, and presets over it.
+    OK: Mode({}, "a healthy server"),
+    "clean_eof": Mode({"after_chunks": 3, "finish": NONE, "done": "false"}, "dynamo, Ollama, Portkey"),
+    "done_without_finish": Mode(
+        {"after_chunks": 3, "finish": NONE}, "Bifrost, CLIProxyAPI, vLLM after an abort"
+    ),
+    "fake_stop": Mode({"after_chunks": 3, "finish": "stop"}, "LiteLLM after a reset"),
+    "abort_finish": Mode({"after_chunks": 3, "finish": "abort"}, "vLLM, SGLang"),
+    "heartbeat_stall": Mode(_cut(close="hang", heartbeat="ping"), "proxies that keep connections warm"),
+    "slow_but_alive": Mode(
+        {"after_chunks": 3, "then": "rest", "heartbeat": "ping", "beats": 5}, "a server in a long prefill"
+    ),
+    "tool_call_eof": Mode(
+        {"after_chunks": 4, "content": "tool_call", "finish": NONE, "done": "false"}, "opencode's reports"
+    ),
+    "cut_conn_close": Mode(_cut(close="fin_close"), "HTTP/1.0-style proxies; Node 20 calls it success"),
+    "torn_frame_clean": Mode(_cut(tear=Sub("half")), "proxies that copy bytes and end cleanly"),
+    "rst_after_done": Mode({"close": "rst"}, "OpenSandbox, pi, codex: late deaths"),
+    "rst_after_complete": Mode({"close": "terminator_rst"}, "late deaths"),
+    "cut_after_done": Mode({"close": "fin"}, "late deaths"),
+    "hang_after_done": Mode({"close": "hang"}, "late deaths"),
+    "cut_after_finish": Mode({"usage": "never", "done": "false", "close": "fin"}, "late deaths"),
+    "overloaded_429": Mode({"status": 429, "retry_after": 1}, "every provider"),
+    "overloaded_503": Mode({"status": 503, "retry_after": 1}, "every provider"),
+    "bad_gateway_html": Mode({"status": 502, "body": "html"}, "nginx and load balancers"),
+    "empty_200": Mode({"answer_as": "empty"}, "proxies whose upstream answered nothing"),
+    "json_200": Mode({"answer_as": "json"}, "servers that ignore `stream`"),
+    "first_frame_error": Mode({"at": "head", "error": "sglang"}, "SGLang with a full queue"),
+    "stale_connection": Mode({"close": "stale"}, "keep-alive races of uvicorn and Node"),
 }

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from inference_lab.faults.directive import DirectiveError, Fault, fault_from_table, parse_directive
+from inference_lab.faults.content import words_in
+from inference_lab.faults.death import ALL, HEALTHY
+from inference_lab.faults.directive import DirectiveError, Fault, fault_from_element, fault_from_table
+from inference_lab.faults.grammar import Element, GrammarError, parse
+from inference_lab.faults.modes import OK
 from inference_lab.legs import Fate, check, leg_of, words_added
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-HEALTHY_LEG: Final = "ok"
-"""The element of a list whose leg the engine answers."""
+    from collections.abc import Mapping
 
 
 class FaultPlan(msgspec.Struct, frozen=True):
@@ -27,6 +28,9 @@ class FaultPlan(msgspec.Struct, frozen=True):
     every_leg: bool = False
 
     def __post_init__(self) -> None:
+        for place, element in enumerate(self.elements[:-1]):
+            if element is not None and element.death.sequence.word != "none":
+                raise DirectiveError(f"element {place} of the list has a sequence: only the last may")
         try:
             check(self._words_added())
         except ValueError as error:
@@ -77,17 +81,33 @@ def plan_from_table(table: Mapping[str, object]) -> FaultPlan:
 
 
 def _elements(text: str) -> tuple[Fault | None, ...]:
-    parts: Sequence[str] = [part.strip(" \t") for part in text.split(",")]
-    return tuple(None if part == HEALTHY_LEG else parse_directive(part) for part in parts)
+    try:
+        elements = parse(text)
+    except GrammarError as error:
+        raise DirectiveError(str(error)) from None
+    return tuple(None if _is_engine(element) else fault_from_element(element) for element in elements)
+
+
+def _is_engine(element: Element) -> bool:
+    """`ok` alone, or with only a name, is the engine; with any other key it is a death like the others."""
+    return element.mode == OK and all(key == "name" for key, _ in element.settings)
 
 
 def _leg_from_table(place: int, leg: object) -> Fault | None:
     if not isinstance(leg, dict):
         raise DirectiveError(f"legs[{place}] is not a table")
-    return None if leg == {"mode": HEALTHY_LEG} else fault_from_table(leg)
+    is_engine = leg.get("mode") == OK and leg.keys() <= {"mode", "name"}
+    return None if is_engine else fault_from_table(leg)
 
 
 def _fate(element: Fault | None) -> Fate:
+    """What an element adds, in words of its channel; without end where it runs to the end of the answer."""
     if element is None:
         return Fate("text", None)
-    return Fate(element.row.content.value, element.after_chunks)
+    death = element.death
+    if death.at != "frames" or death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as:
+        return Fate("text", 0)
+    if death.after_chunks == ALL or death.then == "rest":
+        return Fate("text", None)
+    words = words_in(int(death.after_chunks), death.tokens_per_frame)
+    return Fate("call" if death.content == "tool_call" else "text", words)

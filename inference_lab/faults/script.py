@@ -1,99 +1,168 @@
-"""The script of a response: a fault or a healthy answer turned into frames, pauses and exactly one ending.
+"""The script of a response: a fault or a healthy answer turned into head, frames, pauses and exactly one ending.
 
 Pure and lazy: the same arguments give the same events for ever, in constant memory for any number of frames.
 """
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.events import Await, Event, Frame, Pause
-from inference_lab.faults.modes import HEALTHY, Mode, Tear, Usage
-from inference_lab.shapes import DONE, Counts, Shape, error_frame
+from inference_lab.faults import framing
+from inference_lab.faults.death import Close, Death
+from inference_lab.faults.errors import DEFAULT_MESSAGE
+from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.sse import respelled
+from inference_lab.faults.stream import DeathStream
+from inference_lab.faults.values import Bare
+from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from inference_lab.faults.directive import Fault
+    from inference_lab.faults.content import Source
     from inference_lab.pieces import Piece
 
-_E_ACUTE = "é"
-_E_ACUTE_BYTES = _E_ACUTE.encode()
+_EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
+_STREAM_HEADERS: Final = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
+STREAM_HEAD: Final = Head(200, ((b"content-type", _EVENT_STREAM), *_STREAM_HEADERS))
+_CLOSING: Final = (b"connection", b"close")
+_JSON_TYPE: Final = b"application/json"
+_HTML_TYPE: Final = b"text/html"
+_TORN_CHUNK_SIZE: Final = 0x200
+
+# What each close adds to the stream, and the ending it comes to.
+_ENDINGS: Final[dict[str, tuple[Raw | None, Close]]] = {
+    "terminator": (None, Close.TERMINATOR),
+    "fin": (None, Close.FIN),
+    "fin_close": (None, Close.FIN),
+    "eof": (None, Close.FIN),
+    "rst": (None, Close.RST),
+    "hang": (None, Close.HANG),
+    "tls_raw": (None, Close.TLS_RAW),
+    "terminator_rst": (framing.TERMINATOR, Close.RST),
+    "idle_close": (framing.TERMINATOR, Close.FIN),
+    "stale": (framing.TERMINATOR, Close.STALE),
+    "partial_terminator": (Raw(b"0\r\n"), Close.FIN),
+    "torn_chunk": (Raw(b"%x\r\n" % _TORN_CHUNK_SIZE + b'data: {"id":"'), Close.FIN),
+}
+_TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
 
 
 def fault_script(
-    fault: Fault, shape: Shape, pieces: Iterable[Piece], *, prompt_tokens: int, include_usage: bool
-) -> Iterator[Event]:
-    """The events of a faulted response; `pieces` never run out.
-
-    The first frame is due at once, each further one `delay_ms` after the one before; `[DONE]` and the ending
-    follow the last frame without a delay.
-    """
-    row = fault.row
-    frames = _fault_frames(row, fault.after_chunks, shape, pieces, prompt_tokens, include_usage=include_usage)
-    pause = Pause(fault.delay_ms) if fault.delay_ms else None
-    first = True
-    for frame in frames:
-        if pause is not None and not first:
-            yield pause
-        first = False
-        yield Frame(frame)
-    if row.done:
-        yield Frame(DONE)
-    yield row.close
-
-
-def _fault_frames(
-    row: Mode,
-    after_chunks: int,
+    death: Death,
     shape: Shape,
-    pieces: Iterable[Piece],
-    prompt_tokens: int,
+    source: Source,
     *,
+    prompt_tokens: int,
     include_usage: bool,
-) -> Iterator[bytes]:
-    if shape.opening is not None:
-        yield shape.opening
-    upcoming = iter(pieces)
-    completion_tokens = 0
-    for piece in islice(upcoming, after_chunks):
-        completion_tokens += piece.token_count
-        yield shape.content(piece)
-    if row.tear is not Tear.NONE:
-        yield _torn(row.tear, shape, next(upcoming))
-    if row.error is not None:
-        yield error_frame(row.error)
-    counts = Counts(prompt_tokens, completion_tokens)
-    yield from _finish_frames(row, shape, row.finish, lambda: counts, include_usage=include_usage)
+    whole: Callable[[], bytes],
+    streaming: bool = True,
+) -> Iterator[Event]:
+    """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed.
+
+    Raises:
+        ValueError: what only shows when the script is made: a tear or a padding that the frame does not allow, a
+            channel the answer has left. It is raised before the first event.
+    """
+    if death.at == "request":
+        events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
+    elif death.status != 200 or death.answer_as != "sse" or not streaming:  # 200 is a stream's own status
+        events = _answered(death, whole)
+    else:
+        events = _streamed(
+            death, DeathStream(death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage)
+        )
+    return _ended(events, death)
 
 
-def _finish_frames(
-    row: Mode, shape: Shape, reason: str | None, counts: Callable[[], Counts], *, include_usage: bool
-) -> Iterator[bytes]:
-    if reason is None:
-        return
-    yield shape.finish(reason)
-    if row.usage is Usage.ASKED and include_usage:
-        yield shape.usage(counts())
+def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
+    yield from events
+    last, close = _ENDINGS[death.close]
+    if death.chunk_error == "trailer":
+        last, close = _TRAILER, Close.FIN if death.close == "terminator" else close
+    if last is not None:
+        yield last
+    if death.close == "idle_close" and death.idle_ms:
+        yield Pause(death.idle_ms)
+    yield close
 
 
-def _torn(tear: Tear, shape: Shape, piece: Piece) -> bytes:
-    """The part of one more frame that still goes out."""
-    if tear is Tear.UTF8:
-        if not piece.delta.endswith(_E_ACUTE):
-            piece = msgspec.structs.replace(piece, delta=piece.delta + _E_ACUTE, raw=piece.raw + _E_ACUTE)
-        frame = shape.content(piece)
-        return frame[: frame.rindex(_E_ACUTE_BYTES) + 1]
-    frame = shape.content(piece)
-    cut = len(frame) // 2
-    while (
-        frame[cut] & 0xC0 == 0x80
-    ):  # a UTF-8 continuation byte (RFC 3629 §3): move back to the character's start
-        cut -= 1
-    return frame[:cut]
+def _streamed(death: Death, stream: DeathStream) -> Iterator[Event]:
+    events = respelled(stream.events(), death)
+    events = framing.coded(framing.segmented(events, death), death)
+    framed = framing.broken(events, death)
+    if death.length != "none":
+        counted = list(framed)
+        body_bytes = sum(len(event.data) for event in counted if isinstance(event, (Frame, Raw)))
+        offset = 0 if death.length == "both" else int(death.length)
+        yield _head(death, chunked=death.length == "both", content_length=max(0, body_bytes + offset))
+        yield from counted
+    else:
+        yield _head(death, chunked=death.close != "eof")
+        yield from framed
+    yield from stream.hanging()
+
+
+def _head(death: Death, *, chunked: bool, content_length: int | None = None) -> Head:
+    kind = _EVENT_STREAM if death.content_type is None else death.content_type.encode()
+    headers = [(b"content-type", kind), *_STREAM_HEADERS]
+    if death.encoding in {"gzip", "gzip_truncated"}:
+        headers.append((b"content-encoding", b"gzip"))
+    if death.close in {"fin_close", "eof"}:
+        headers.append(_CLOSING)
+    return Head(200, tuple(headers), chunked, content_length)
+
+
+def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
+    """A response that is no stream."""
+    kind, body = _body(death, whole)
+    headers = [(b"content-type", kind)] if kind else []
+    if death.retry_after is not None:
+        headers.append((b"retry-after", str(death.retry_after).encode()))
+    if death.close == "fin":
+        headers.append(_CLOSING)
+    yield Head(death.status, tuple(headers), chunked=False, content_length=len(body))
+    if death.ttft_ms:
+        yield Pause(death.ttft_ms)
+    if body:
+        yield Frame(body)
+
+
+def _body(death: Death, whole: Callable[[], bytes]) -> tuple[bytes, bytes]:
+    if death.status != 200:
+        if death.body == "html":
+            return _HTML_TYPE, _html(death.status)
+        if death.body == "empty":
+            return b"", b""
+        return _JSON_TYPE, _error_json(death, nested=death.body == "json")
+    if death.answer_as == "json_error":
+        return _JSON_TYPE, _error_json(death, nested=True)
+    if death.answer_as == "html":
+        return _HTML_TYPE, _html(502)
+    if death.answer_as == "empty":
+        return b"", b""
+    return _JSON_TYPE, whole()
+
+
+def _html(status: int) -> bytes:
+    return b"<html><head><title>%d</title></head><body><h1>%d</h1></body></html>\n" % (status, status)
+
+
+def _error_json(death: Death, *, nested: bool) -> bytes:
+    """An OpenAI error; `nested` false: its fields alone."""
+    code: object = death.status if death.code is None else death.code
+    kind = "rate_limit_error" if death.status == 429 else "server_error"
+    error: dict[str, object] = {
+        "message": DEFAULT_MESSAGE if death.message is None else death.message,
+        "type": kind if death.type is None else death.type,
+    }
+    if nested:
+        error["param"] = None
+    if not (isinstance(code, Bare) and code.word == "absent"):
+        error["code"] = None if isinstance(code, Bare) else code
+    return msgspec.json.encode({"error": error} if nested else error)
 
 
 def healthy_script(
@@ -103,6 +172,7 @@ def healthy_script(
 
     `counts` is called when the usage frame is due, since the engine knows what was cached only then.
     """
+    yield STREAM_HEAD
     opening = shape.opening
     for piece in pieces:
         yield Await(piece.token_count)
@@ -112,18 +182,23 @@ def healthy_script(
         yield Frame(shape.content(piece))
     if opening is not None:
         yield Frame(opening)
-    yield from map(Frame, _finish_frames(HEALTHY, shape, finish, counts, include_usage=include_usage))
+    yield Frame(shape.finish(finish))
+    if include_usage:
+        yield Frame(shape.usage(counts()))
     yield Frame(DONE)
-    yield HEALTHY.close
+    yield Close.TERMINATOR
 
 
 def echo_script(
     shape: Shape, contents: Iterable[bytes], finish: str, counts: Counts, *, include_usage: bool
 ) -> Iterator[Event]:
     """The events of a verbatim answer: `contents` are its content frames, and every frame is due at once."""
+    yield STREAM_HEAD
     if shape.opening is not None:
         yield Frame(shape.opening)
     yield from map(Frame, contents)
-    yield from map(Frame, _finish_frames(HEALTHY, shape, finish, lambda: counts, include_usage=include_usage))
+    yield Frame(shape.finish(finish))
+    if include_usage:
+        yield Frame(shape.usage(counts))
     yield Frame(DONE)
-    yield HEALTHY.close
+    yield Close.TERMINATOR

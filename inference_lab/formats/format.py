@@ -121,6 +121,11 @@ class Format:
         """The raw text of a call up to the place where word 0 of its argument goes."""
         return f"{self.call_open}{quoted(name)}{self.name_close}{self.key_open}{quoted(key)}{self.key_close}"
 
+    @property
+    def answer_close(self) -> str:
+        """What closes an assistant message in the history."""
+        return self._closing("assistant").rstrip("\n")
+
     def _opening(self, role: str) -> str:
         return self.role_open.get(role, self.message_open.replace("{role}", role))
 

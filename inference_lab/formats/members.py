@@ -16,7 +16,7 @@ class Member:
 
 
 def members_of(arguments: str) -> list[Member]:
-    """The members of whole arguments; none for an empty text.
+    """The members of whole arguments as they stand, a repeated key twice; none for an empty text.
 
     Raises:
         ValueError: anything but a JSON object.
@@ -25,8 +25,17 @@ def members_of(arguments: str) -> list[Member]:
         return []
     if scan(arguments).ends is not Ends.WHOLE:
         raise ValueError("a call's arguments must be a whole JSON object")
-    pairs = json.loads(arguments, object_pairs_hook=_Pairs)
-    if not isinstance(pairs, _Pairs):
+    pairs: list[tuple[str, object]] = []
+
+    def keep(inner: list[tuple[str, object]]) -> dict[str, object]:
+        pairs[:] = inner  # of all objects the outermost is complete last
+        return dict(inner)
+
+    try:
+        value = json.loads(arguments, object_pairs_hook=keep)
+    except RecursionError:
+        raise ValueError("a call's arguments are nested too deeply") from None
+    if not isinstance(value, dict):
         raise ValueError("a call's arguments must be a JSON object")
     return [Member(_text(key), *_value(value)) for key, value in pairs]
 
@@ -34,7 +43,8 @@ def members_of(arguments: str) -> list[Member]:
 def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
     """The whole members of arguments that break off, and the string member they break off in.
 
-    A number, a word, a key or an escape may be half written, so nothing but a string can be left open.
+    A number, a word, a key or an escape may be half written, so nothing but a string can be left open. Tags
+    do not show a brace or comma that no member follows, so its client would get it twice or never.
 
     Raises:
         ValueError: arguments that break off elsewhere.
@@ -46,30 +56,17 @@ def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
             text = json.loads(f'"{arguments[found.string :]}"')
             return members[:-1], Member(members[-1].key, _text(text), is_string=True)
         stem = arguments.rstrip(" \t\n\r")
-        if found.ends is Ends.OPEN and stem[-1:] in {"", "{", '"', "}", "]", ","}:
-            return members_of(stem and stem.rstrip(",") + "}"), None
+        if found.ends is Ends.OPEN and stem[-1:] in {"", '"', "}", "]"}:
+            return members_of(stem and stem + "}"), None
     except ValueError:
         pass
     raise ValueError("a call's arguments can be continued only behind a whole member or inside a string")
 
 
-class _Pairs(list[tuple[str, object]]):
-    """An object's members as they stand, a repeated key twice."""
-
-
 def _value(value: object) -> tuple[str, bool]:
     if isinstance(value, str):
         return _text(value), True
-    return _text(spaced(_plain(value))), False
-
-
-def _plain(value: object) -> object:
-    """A value with its objects as dicts again; as deep as the scanner lets through."""
-    if isinstance(value, _Pairs):
-        return {key: _plain(inner) for key, inner in value}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value
+    return _text(spaced(value)), False
 
 
 def _text(text: str) -> str:

@@ -33,6 +33,11 @@ class CallJson:
             place = self._string(text, place) if self._in_string else self._outside(text, place)
         return place
 
+    @property
+    def holds_word(self) -> bool:
+        """See `WordChecker.holds_word`."""
+        return self._words.holds_word
+
     def end(self, *, dead: bool) -> None:
         """The stream ends."""
         self._words.end(dead=dead)

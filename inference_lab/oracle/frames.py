@@ -29,6 +29,7 @@ class Answer:
         self.finish: str | None = None
         self.done = self.error = False
         self.completion_tokens: int | None = None
+        report.words_so_far = self.words_so_far
 
     @property
     def has_markup(self) -> bool:
@@ -39,6 +40,11 @@ class Answer:
     def has_open_call(self) -> bool:
         """Whether a call's JSON or tags have not come to their end."""
         return self._raw.is_open or any(not call.closed for call in self._calls.values())
+
+    def words_so_far(self) -> int:
+        """Whole words of all channels, those that wait to be judged included."""
+        held = self._reasoning.holds_word + self._content.holds_word + self._raw.words_held
+        return self._said.total + held + sum(call.holds_word for call in self._calls.values())
 
     def end(self, *, dead: bool) -> None:
         """The stream ends; on a dead one the last word may be torn."""

@@ -37,6 +37,15 @@ class RawText:
         """Whether the text stands inside a call."""
         return self._json is not None or self._tagged
 
+    @property
+    def words_held(self) -> int:
+        """Whole words that wait to be judged."""
+        return sum(bool(words and words.holds_word) for words in self._parts)
+
+    @property
+    def _parts(self) -> tuple[WordChecker | CallJson | None, ...]:
+        return self._reasoning, self._content, self._value, self._json
+
     def feed(self, text: str) -> None:
         """Take more text."""
         text, self._held = self._held + text, ""
@@ -56,7 +65,7 @@ class RawText:
         """The stream ends; on a dead one markup may be torn like a word."""
         if self._held and not dead:
             (self._value or self._plain(self._held)).feed(self._held)
-        for words in (self._reasoning, self._content, self._value, self._json):
+        for words in self._parts:
             if words:
                 words.end(dead=dead)
 

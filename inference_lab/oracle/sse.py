@@ -33,8 +33,7 @@ class Events:
 
     def __init__(self, report: Report, skipped: int) -> None:
         self._report = report
-        self._parts: list[bytes] = []
-        self._held = 0
+        self._held = bytearray()
         self._skipping = self._after_cr = False
         self._at = self._offset = skipped
         self._data: list[bytes] = []
@@ -47,36 +46,34 @@ class Events:
         if self._after_cr and block:
             self._after_cr = False
             start = int(block.startswith(b"\n"))
+            self._offset += start if self._offset == self._at else 0
         base = self._at
         for found in _LINE_END.finditer(block, start):
-            if found[0] == b"\r" and found.end() == len(block):
-                self._after_cr = True
-            line = self._line(block[start : found.start()])
+            part = block[start : found.start()]
             start = found.end()
-            if line is not None and (event := self._take(line, base + start)):
+            if found[0] == b"\r" and start == len(block):
+                self._after_cr = True
+            if self._skipping:
+                self._skipping = False
+                continue
+            if self._held:
+                part = bytes(self._held + part)
+                self._held.clear()
+            if event := self._take(part, base + start):
                 yield event
         self._at = base + len(block)
         self._hold(block[start:])
 
-    def _line(self, end: bytes) -> bytes | None:
-        """A whole line from its last part; None where it was too long."""
-        self._hold(end)
-        line = b"".join(self._parts)
-        skipped, self._skipping = self._skipping, False
-        self._parts, self._held = [], 0
-        return None if skipped else line
-
     def _hold(self, part: bytes) -> None:
         """Keep a part of a line, unless the line is too long."""
-        self._held += len(part)
-        if self._held <= LINE_LIMIT:
-            if part:
-                self._parts.append(part)
+        if len(self._held) + len(part) <= LINE_LIMIT:
+            self._held += part
         elif not self._skipping:
             self._skipping = True
-            self._parts = []
             self._report.offset = self._offset
             self._report.find(Kind.TOO_LONG, f"a line is longer than {LINE_LIMIT} bytes")
+        if self._skipping:
+            self._held.clear()
 
     def _take(self, line: bytes, end: int) -> Event | None:
         """One line; the event that a blank one completes."""
@@ -88,10 +85,10 @@ class Events:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
-            self._size += len(value)
+            before, self._size = self._size, self._size + len(value) + 1
             if self._size <= LINE_LIMIT:
                 self._data.append(value)
-            elif self._data:
+            elif before <= LINE_LIMIT:
                 self._data = []
                 self._report.offset = self._offset
                 self._report.find(Kind.TOO_LONG, f"an event has more than {LINE_LIMIT} bytes")

@@ -1,5 +1,6 @@
 """What `verify` finds out: findings, notes and the verdict over them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
@@ -56,16 +57,17 @@ class Note(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error: its kind, a sentence, its channel and word index, the byte where its frame begins.
+    """One error: its kind, a sentence, its word index and channel, the byte where its frame begins.
 
-    `count` is how many in a row are meant.
+    Where it is about no single word, `word` is the number of words of all channels before it. `count` is how
+    many in a row are meant.
     """
 
     kind: Kind
     message: str
     offset: int
+    word: int
     channel: str | None = None
-    word: int | None = None
     count: int = 1
 
 
@@ -98,9 +100,13 @@ class Verdict:
 
 @dataclass(slots=True)
 class Report:
-    """Findings and notes as they come, in bounded memory. `offset` is where the current frame begins."""
+    """Findings and notes as they come, in bounded memory.
+
+    `offset` is where the current frame begins, `words_so_far` tells how many words all channels have said.
+    """
 
     offset: int = 0
+    words_so_far: Callable[[], int] = lambda: 0
     finding_count: int = 0
     findings: list[Finding] = field(default_factory=list)
     notes: dict[Note, int] = field(default_factory=dict)
@@ -112,7 +118,8 @@ class Report:
         self.finding_count += 1
         if len(self.findings) == FINDING_LIMIT:
             return -1
-        self.findings.append(Finding(kind, message, self.offset, channel, word))
+        place = self.words_so_far() if word is None else word
+        self.findings.append(Finding(kind, message, self.offset, place, channel))
         return len(self.findings) - 1
 
     def extend(self, place: int) -> None:

@@ -62,6 +62,11 @@ class WordChecker:
         due = self._due_for(self._pending)
         return bool(self._pending) and self._pending != due and due.startswith(self._pending)
 
+    @property
+    def holds_word(self) -> bool:
+        """Whether a whole word waits to be judged, as more of it may come."""
+        return bool(self._pending) and self._pending == self._due_for(self._pending)
+
     def end(self, *, dead: bool) -> None:
         """The channel ends; on a dead stream the last word may be torn."""
         rest = "" if dead and self.is_torn else self._pending

@@ -9,8 +9,10 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.answer import fault_pieces, healthy
-from inference_lab.errors import ApiError, bad_directive
+from inference_lab.answer import healthy
+from inference_lab.errors import ApiError, bad_directive, invalid_request
+from inference_lab.faults.content import words_in
+from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
@@ -18,9 +20,11 @@ from inference_lab.faults.trigger import choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
 from inference_lab.shapes import ChatShape, Completion, Counts
-from inference_lab.web.checks import require_chunks
+from inference_lab.tokens import FIRST_TEXT_WORD
+from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common
+from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
 if TYPE_CHECKING:
@@ -29,15 +33,12 @@ if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
+    from inference_lab.pieces import Pieces
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.streams import Streams
-
-_STREAM_HEAD: Final = (
-    b"Content-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\nX-Accel-Buffering: no\r\n"
-)
 
 _log: Final = Logger()
 _R = TypeVar("_R", bound=Common)
@@ -53,8 +54,7 @@ class Stream(Resource):
         self._start = start
 
     def render(self, request: LabRequest) -> int:
-        """Send the head and start playing."""
-        request.head_lines = _STREAM_HEAD
+        """Start playing."""
         self._start(request)
         return NOT_DONE_YET
 
@@ -94,18 +94,21 @@ class Answers:
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
-            lambda: self._plan_in_prompt(request, prompt, streaming=bool(body.stream)),
-            served.config.fault if body.stream else None,
+            lambda: self._plan_in_prompt(request, prompt, endpoint.prompt_field, streaming=bool(body.stream)),
+            acting(served.config.fault, streaming=bool(body.stream)),
             lambda: endpoint.echo(body) if self._directives else None,
         )
         if trigger.fault is not None:
             require_chunks(request)
+            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
             return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
 
-    def _plan_in_prompt(self, request: LabRequest, prompt: Prompt, *, streaming: bool) -> FaultPlan | None:
+    def _plan_in_prompt(
+        self, request: LabRequest, prompt: Prompt, param: str, *, streaming: bool
+    ) -> FaultPlan | None:
         try:
             text = directive_in(prompt.position.proper)
             if text is None:
@@ -121,33 +124,36 @@ class Answers:
             if not self._directives:
                 return None
             reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
-            raise bad_directive(f"in the prompt: {reason}") from None
-        if not streaming:
-            raise bad_directive('in the prompt: a fault needs a streaming request: set "stream": true')
+            raise bad_directive(f"in the prompt: {reason}", param=param) from None
+        if not acts(plan, streaming=streaming):
+            raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
         return plan
 
     def _fault(
-        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, source: str
+        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
     ) -> Stream:
+        body, style, death = accepted.body, accepted.served.style, fault.death
         completion = self._fixed_completion(endpoint, accepted, fault.canonical())
+        answer = _text_plan(endpoint, accepted, prompt)
+        source = AnswerSource(
+            style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
+        )
+        prompt_tokens = len(prompt.ids)
+        counts = Counts(prompt_tokens, answer.completion_tokens)
         try:
-            pieces = fault_pieces(
-                accepted.served.style,
-                prompt.position,
-                fault.row.content.value,
-                chat=endpoint.is_chat,
-                call=call_target_of(accepted.body),
+            script = fault_script(
+                death,
+                endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
+                source,
+                prompt_tokens=prompt_tokens,
+                include_usage=body.include_usage,
+                whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
+                streaming=bool(body.stream),
             )
         except ValueError as error:
             raise bad_directive(f"{fault.mode}: {error}") from None
-        script = fault_script(
-            fault,
-            endpoint.shape(accepted.body, completion, prompt),
-            pieces,
-            prompt_tokens=len(prompt.ids),
-            include_usage=accepted.body.include_usage,
-        )
-        trigger = f"{source} {fault.canonical()}"
+        _require_ids(body, source.endless(death.content), _pieces_made(death, source))
+        trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
@@ -199,18 +205,22 @@ class Answers:
 
             return Stream(start)
 
-        answer: Deferred[bytes] = Deferred(lambda _: ticket.cancel())
+        # Written in a callback: a defect in it is this request's alone, and Klein answers it.
+        answer: Deferred[None] = Deferred(lambda _: ticket.cancel())
         awaited = job.output_tokens
 
         def on_tokens(count: int) -> None:
             nonlocal awaited
             awaited -= count
             if not awaited:
-                whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
-                answer.callback(request.prepare_json(200, whole))
+                answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
-        return answer
+        return answer.addCallback(
+            lambda _: request.prepare_json(
+                200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+            )
+        )
 
     @staticmethod
     def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
@@ -222,7 +232,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
     """What the engine is to answer.
 
     Raises:
-        ApiError: 400 `context_length_exceeded`.
+        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
     """
     config = accepted.served.config
     asked = accepted.body.token_limit
@@ -234,7 +244,7 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
             f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
             endpoint,
         )
-    return healthy(
+    plan = healthy(
         accepted.served.style,
         prompt.position,
         chat=endpoint.is_chat,
@@ -243,11 +253,53 @@ def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Pla
         max_tokens=asked,
         context_left=left,
     )
+    _require_ids(accepted.body, plan.pieces)
+    return plan
+
+
+def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:
+    """Where token ids are asked for, every word of the answer must have one of its own.
+
+    Raises:
+        ApiError: 400 `invalid_request`.
+    """
+    if body.return_token_ids and pieces.reach(FIRST_TEXT_WORD, frames):
+        raise invalid_request(
+            f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
+            "return_token_ids",
+        )
+
+
+def _pieces_made(death: Death, source: AnswerSource) -> int:
+    """How many pieces of the endless answer a death may show."""
+    numbered = {
+        "swap": death.sequence.number,
+        "drop": death.sequence.number,
+        "after_finish": 1,
+        "after_done": 1,
+    }
+    further = numbered.get(death.sequence.word, 0) + (death.tear.word != "none" or death.text_in_finish)
+    if death.after_chunks == ALL:
+        return source.words + words_in(further, death.tokens_per_frame)
+    shown = words_in(int(death.after_chunks) + further, death.tokens_per_frame)
+    return max(shown, source.words) if death.then == "rest" else shown
+
+
+def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+    """The whole answer as a fault plays it: text only, and past the context rather than refused."""
+    config = accepted.served.config
+    return healthy(
+        accepted.served.style,
+        prompt.position,
+        chat=endpoint.is_chat,
+        answer_words=config.answer.tokens,
+        max_tokens=accepted.body.token_limit,
+        context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
+    )
 
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
-    param = "messages" if endpoint.is_chat else "prompt"
-    return ApiError(400, "context_length_exceeded", message, param=param)
+    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
 
 
 def _discard(_: object) -> None:

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 
 from inference_lab.errors import bad_directive, body_too_large
+from inference_lab.faults.constraints import acts_without_stream
+from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
+    from inference_lab.faults.directive import Fault
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
 FAULT_HEADER: Final = b"x-inference-lab-fault"
+NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
 _R = TypeVar("_R", bound=Common)
 
@@ -49,8 +53,8 @@ class Checks:
         raw = whole_body(request)
         body = read_body(raw, endpoint.kind)
         endpoint.check(body)
-        if header_plan is not None and not body.stream:
-            raise bad_directive('a fault needs a streaming request: set "stream": true')
+        if header_plan is not None and not acts(header_plan, streaming=bool(body.stream)):
+            raise bad_directive(NEEDS_STREAM)
         served = self._models.find(body.model or "")
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
         return Accepted(raw, body, served, header_plan, request_id)
@@ -82,6 +86,33 @@ class Checks:
     def _require_directives(self) -> None:
         if not self._directives:
             raise bad_directive("fault headers are off; start the server with --enable-directives")
+
+
+def acts(plan: FaultPlan, *, streaming: bool) -> bool:
+    """Whether every element of a plan has an effect on a request, streaming or not."""
+    return streaming or all(
+        element is not None and acts_without_stream(element.death) for element in plan.elements
+    )
+
+
+def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
+    """A model's own plan, if it applies to the request: what needs a stream leaves the others alone."""
+    return plan if plan is not None and acts(plan, streaming=streaming) else None
+
+
+def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> None:
+    """Refuse what this endpoint or connection cannot show.
+
+    Raises:
+        ApiError: 400 `invalid_fault_directive`.
+    """
+    death = fault.death
+    if not chat and (death.at == "role" or death.reasoning_key != HEALTHY.reasoning_key):
+        raise bad_directive(
+            f"{fault.mode}: at=role and reasoning_key are for chat, which has a role frame and deltas"
+        )
+    if death.close == "tls_raw" and not request.isSecure():
+        raise bad_directive(f"{fault.mode}: close=tls_raw needs TLS")
 
 
 def whole_body(request: LabRequest) -> bytes:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.formats import Format
 
+REASONING_KEY: Final = "reasoning_content"
+
 _R = TypeVar("_R", bound=Common)
 
 
@@ -41,6 +43,7 @@ class Endpoint(Generic[_R]):
 
     path: str
     is_chat: bool
+    prompt_field: str
     id_prefix: str
     kind: type[_R]
 
@@ -64,8 +67,10 @@ class Endpoint(Generic[_R]):
         """The echo-directive in the prompt, on the endpoint that has them."""
         raise NotImplementedError
 
-    def shape(self, body: _R, completion: Completion, prompt: Prompt) -> Shape:
-        """The frames of a stream."""
+    def shape(
+        self, body: _R, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
+    ) -> Shape:
+        """The frames of a stream; `reasoning_key` is that of a chat delta."""
         raise NotImplementedError
 
     def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
@@ -76,6 +81,7 @@ class Endpoint(Generic[_R]):
 class _Chat(Endpoint[ChatRequest]):
     path = "/v1/chat/completions"
     is_chat = True
+    prompt_field = "messages"
     id_prefix = CHAT_PREFIX
     kind = ChatRequest
 
@@ -104,8 +110,10 @@ class _Chat(Endpoint[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
 
-    def shape(self, body: ChatRequest, completion: Completion, prompt: Prompt) -> Shape:
-        return _telling(ChatShape(completion, call_target_of(body).name), body, prompt)
+    def shape(
+        self, body: ChatRequest, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
+    ) -> Shape:
+        return _telling(ChatShape(completion, reasoning_key), body, prompt)
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -114,12 +122,8 @@ class _Chat(Endpoint[ChatRequest]):
         call: dict[str, Any] = {}
         for piece in plan.pieces:
             texts[piece.channel].append(piece.delta)
-            if piece.channel == "call" and not piece.delta:  # its announcement; an open call's rest has none
-                call = {
-                    "id": call_id(completion.id, 0),
-                    "type": "function",
-                    "name": call_target_of(body).name,
-                }
+            if piece.name is not None:  # a call's announcement; an open call's rest has none
+                call = {"id": call_id(completion.id, 0), "type": "function", "name": piece.name}
         message: dict[str, Any] = {"role": "assistant", "content": "".join(texts["text"])}
         if texts["reasoning"]:
             message["reasoning_content"] = "".join(texts["reasoning"])
@@ -140,6 +144,7 @@ class _Chat(Endpoint[ChatRequest]):
 class _Completions(Endpoint[CompletionsRequest]):
     path = "/v1/completions"
     is_chat = False
+    prompt_field = "prompt"
     id_prefix = COMPLETIONS_PREFIX
     kind = CompletionsRequest
 
@@ -159,7 +164,15 @@ class _Completions(Endpoint[CompletionsRequest]):
         del body  # echo-directives are a chat feature
         return None
 
-    def shape(self, body: CompletionsRequest, completion: Completion, prompt: Prompt) -> Shape:
+    def shape(
+        self,
+        body: CompletionsRequest,
+        completion: Completion,
+        prompt: Prompt,
+        *,
+        reasoning_key: str = REASONING_KEY,
+    ) -> Shape:
+        del reasoning_key  # raw text has no keys
         return _telling(CompletionsShape(completion), body, prompt)
 
     def whole(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.faults.modes import Close
+from inference_lab.faults.death import Close
 from inference_lab.wire.drain import Drain
-from inference_lab.wire.transport import abort, buffered_bytes, can_reset
+from inference_lab.wire.transport import abort, can_reset, lowest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,10 +27,12 @@ _log: Final = Logger()
 class Ending:
     """One ending in progress; `stop()` it when the connection is gone.
 
-    `carried_out` once the connection has been told to end, `lost_bytes` if the reader was given up instead.
+    `close` is the ending that is really made, `carried_out` once the connection has been told to end, `lost_bytes` if
+    the reader was given up instead.
     """
 
-    def __init__(self, endings: Endings, request: LabRequest) -> None:
+    def __init__(self, endings: Endings, request: LabRequest, close: Close) -> None:
+        self.close = close
         self.carried_out = False
         self.lost_bytes = 0
         self._endings = endings
@@ -45,9 +47,9 @@ class Ending:
         if self._guard is not None and self._guard.active():
             self._guard.cancel()
 
-    def begin(self, close: Close) -> None:
+    def begin(self) -> None:
         """Carry out the ending."""
-        self._STEPS[close](self)
+        self._STEPS[self.close](self)
 
     def _terminator(self) -> None:
         self._request.finish()
@@ -66,7 +68,14 @@ class Ending:
                 "{request} asked for a reset, which this transport does not have: a plain close",
                 request=self._request,
             )
+            self.close = Close.FIN
             self._fin()
+
+    def _tls_raw(self) -> None:
+        self._when_drained(self._lose_raw)
+
+    def _stale(self) -> None:
+        self._request.channel.reset_on_data()
 
     def _when_drained(self, then: Callable[[], None]) -> None:
         self._drain = Drain(
@@ -91,11 +100,23 @@ class Ending:
         # registered as its producer, and only the channel's method takes that back (twisted/web/http.py).
         self._request.loseConnection()
 
+    def _lose_raw(self) -> None:
+        """Close below TLS, so that no close_notify goes out."""
+        self.carried_out = True
+        lowest(self._request.transport).loseConnection()
+
     def _give_up(self, lost_bytes: int) -> None:
         self.lost_bytes = lost_bytes
         abort(self._request.transport)
 
-    _STEPS: Final = {Close.TERMINATOR: _terminator, Close.FIN: _fin, Close.RST: _rst, Close.HANG: _hang}
+    _STEPS: Final = {
+        Close.TERMINATOR: _terminator,
+        Close.FIN: _fin,
+        Close.RST: _rst,
+        Close.HANG: _hang,
+        Close.TLS_RAW: _tls_raw,
+        Close.STALE: _stale,
+    }
 
 
 class Endings:
@@ -108,17 +129,12 @@ class Endings:
 
     def end(self, request: LabRequest, close: Close) -> Ending:
         """Begin an ending of `request`'s response, to which nothing is written any more."""
-        ending = Ending(self, request)
-        ending.begin(close)
+        ending = Ending(self, request, close)
+        ending.begin()
         return ending
 
-    def watch(self, transport: Any) -> Drain | None:  # noqa: ANN401 - a transport of any kind
-        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost.
-
-        What the kernel has taken it delivers without us, so only a queue in this process needs watching.
-        """
-        if not buffered_bytes(transport):
-            return None
+    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - a transport of any kind
+        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost."""
 
         def give_up(lost_bytes: int) -> None:
             _log.warn(

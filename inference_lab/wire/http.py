@@ -7,6 +7,7 @@ Private Twisted names used here, each guarded by tests/wire/test_twisted_interna
 
 from __future__ import annotations
 
+from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
@@ -16,7 +17,7 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.errors import ApiError, body_too_large, invalid_request, not_found
-from inference_lab.wire.transport import abort, lowest, unsent_bytes
+from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
     from twisted.web.resource import IResource
 
+    from inference_lab.faults.events import Head
     from inference_lab.wire.drain import Drain
     from inference_lab.wire.endings import Endings
 
@@ -42,6 +44,15 @@ _CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chu
 _log: Final = Logger()
 
 
+@lru_cache(maxsize=256)
+def _lines_of(head: Head) -> bytes:
+    """The header lines that a script's head asks for; heads are few, and most streams have the same one."""
+    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in head.headers]
+    if head.content_length is not None:
+        lines.append(b"Content-Length: %d\r\n" % head.content_length)
+    return b"".join(lines)
+
+
 class LabRequest(server.Request):
     """A request whose body is held in memory up to the site's limit, and whose response may be a stream."""
 
@@ -54,7 +65,6 @@ class LabRequest(server.Request):
         self.body_too_large = False
         self.early = False  # answered before its body was complete
         self.streaming = False
-        self.head_lines = b""  # whole header lines of a stream's head, behind those of `responseHeaders`
         self._head = b""  # of a stream, until it goes out
         self._declared_too_large = False
 
@@ -120,21 +130,35 @@ class LabRequest(server.Request):
 
     # -- the response
 
-    def send_head(self) -> None:
-        """Begin a stream: the head goes out with the first `send_chunks`, which must follow in the same turn.
+    def send_head(self, head: Head) -> None:
+        """Begin a response: its head goes out with the first `send_chunks` or `send_raw`, which follow in this turn.
 
-        It is the head Twisted would write of `responseHeaders` and `head_lines`, put together without looking at
-        each header of every stream again.
+        In place of Twisted's own first write, which would decide the framing by itself, and look at each header of
+        every stream again.
         """
         self.streaming = True
         self.startedWriting = 1
-        self.chunked = int(self.clientproto == b"HTTP/1.1")
-        lines = [b"%b %d %b\r\n" % (self.clientproto, self.code, self.code_message)]
+        self.setResponseCode(head.status)
+        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
+        lines = [
+            b"%b %d %b\r\n" % (self.clientproto, head.status, http.RESPONSES.get(head.status, b"Unknown"))
+        ]
         for name, values in self.responseHeaders.getAllRawHeaders():
             lines += [b"%b: %b\r\n" % (name, value) for value in values]
-        lines.append(self.head_lines)
+        lines.append(_lines_of(head))
         lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
         self._head = b"".join(lines)
+
+    def send_raw(self, data: bytes) -> int:
+        """Write bytes as they are; answers their number."""
+        size = len(data)
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        channel = self.channel
+        if data and channel is not None:
+            channel.write(data)
+        return size
 
     def send_chunks(self, frames: Sequence[bytes], *, last: bool = False) -> int:
         """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes of chunks.
@@ -151,12 +175,7 @@ class LabRequest(server.Request):
         if last and self.chunked:
             data += b"0\r\n\r\n"
             self.chunked = 0
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        channel = self.channel
-        if data and channel is not None:
-            channel.write(data)
+        self.send_raw(data)
         return size
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
@@ -182,6 +201,7 @@ class LabChannel(http.HTTPChannel):
     site: LabSite
     transport: Any  # Twisted types it as ITransport only
     _pipelined_bytes = 0
+    _is_stale = False
     _watch: Drain | None = None
     _dismissal: IDelayedCall | None = None
 
@@ -196,7 +216,9 @@ class LabChannel(http.HTTPChannel):
             self._pipelined_bytes = sum(map(len, self._dataBuffer))
         self._dataBuffer.append(data)
         self._pipelined_bytes += len(data)
-        if self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
+        if self._is_stale:
+            abort(self.transport)
+        elif self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
             _log.warn(
                 "{peer} pipelined more than {limit} bytes behind an unfinished response: reset",
                 peer=self.getPeer(),
@@ -217,12 +239,22 @@ class LabChannel(http.HTTPChannel):
         if self._dismissal is None:
             super().dataReceived(data)
 
+    def reset_on_data(self) -> None:
+        """Meet whatever comes next with a reset; what has been pipelined already counts."""
+        self._is_stale = True
+        if any(self._dataBuffer):
+            abort(self.transport)
+
     def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
         """A response has been written completely: watch that the client takes it."""
         if isinstance(request, LabRequest) and request.early:
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
         super().requestDone(request)
+        if buffered_bytes(self.transport):  # what the kernel has taken it delivers without us
+            self._watch_reader()
+
+    def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
             self._watch = self.site.endings.watch(self.transport)
 
@@ -238,8 +270,9 @@ class LabChannel(http.HTTPChannel):
             self.loseConnection()
 
     def timeoutConnection(self) -> None:  # noqa: N802 - Twisted's name
-        """The client has been idle; unless it is still taking a response, close."""
+        """The client has been idle; close, unless a response is still under way to it, which has its own patience."""
         if unsent_bytes(self.transport):
+            self._watch_reader()
             self.setTimeout(self.timeOut)
         else:
             super().timeoutConnection()

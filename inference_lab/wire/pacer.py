@@ -9,10 +9,14 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
+from twisted.logger import Logger
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+_log: Final = Logger()
 
 _SLOT_US: Final = 1000
 _COMPACT_ABOVE: Final = 64
@@ -92,7 +96,10 @@ class Pacer:
             while waiting:
                 for wake in list(waiting):
                     if waiting.pop(wake, _TAKEN_BACK) is None:
-                        wake()
+                        try:
+                            wake()
+                        except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
+                            _log.failure("a timed call failed")
             self._slots.pop(slot, None)
         self._serving = False
         self._arm()

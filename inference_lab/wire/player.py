@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from twisted.internet.interfaces import IPushProducer
+from twisted.logger import Logger
 from zope.interface import implementer
 
-from inference_lab.faults.events import Await, Event, Frame, Pause
-from inference_lab.faults.modes import Close
+from inference_lab.faults.death import Close
+from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes
 
 if TYPE_CHECKING:
@@ -24,13 +25,15 @@ if TYPE_CHECKING:
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
 
+_log: Final = Logger()
+
 _BURST_BYTES: Final = 65_536
 """Frames that are due together are written together up to this many bytes; then other streams get their turn."""
 
 
 @implementer(IPushProducer)
 class Player:
-    """Plays `script` as the response of `request`, whose head is sent at once.
+    """Plays `script` as the response of `request`.
 
     `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone; `outcome`
     says how in a few words for the log.
@@ -66,11 +69,10 @@ class Player:
         self._stuck_since_us = 0
 
     def start(self) -> None:
-        """Send the head and play what is due."""
+        """Play what is due."""
         self.request.notifyFinish().addBoth(self._connection_done)
         self.request.registerProducer(self, True)
         self._due_us = self._pacer.now_us()
-        self.request.send_head()
         self._run()
 
     # -- what the consumer says (IPushProducer)
@@ -130,6 +132,14 @@ class Player:
             self._play(self._pacer.now_us())
 
     def _play(self, now_us: int) -> None:
+        """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
+        try:
+            self._advance(now_us)
+        except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
+            _log.failure("{request}: a defect in its script", request=self.request)
+            self.cut("a defect: reset")
+
+    def _advance(self, now_us: int) -> None:
         batch: list[bytes] = []
         batch_bytes = 0
         while not self._over:
@@ -157,6 +167,13 @@ class Player:
                 self._tokens -= event.tokens
                 if self._tokens < 0:
                     break
+            elif isinstance(event, Raw):
+                # Rare enough to go alone: what is framed before it goes first.
+                self._write(batch)
+                batch, batch_bytes = [], 0
+                self.body_bytes += self.request.send_raw(event.data)
+            elif isinstance(event, Head):
+                self.request.send_head(event)
             else:
                 self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
@@ -192,7 +209,7 @@ class Player:
         elif self._cause is not None:
             outcome = self._cause
         elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
-            outcome = self._close.value
+            outcome = (self._close if ending is None else ending.close).value
         else:
             outcome = "client left"
         self._finished(outcome)

@@ -61,8 +61,9 @@ class Streams:
     def _ended(self, player: Player, outcome: str) -> None:
         trigger, on_gone = self._live.pop(player)
         _log.info(
-            "{request} 200 {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
+            "{request} {status} {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
             request=player.request,
+            status=player.request.code,
             trigger=trigger,
             frames=player.frames,
             bytes=player.body_bytes,

@@ -130,12 +130,13 @@ def test_unfinished_requests_leave_no_descriptor(
     ids=["stalled", "paused", "engine"],
 )
 def test_vanished_clients_leave_no_memory_behind(server: Server, data: bytes, sign: bytes) -> None:
-    for leave in (_close, _reset, _close):  # until the allocator has what so many need at once
+    """The allocator takes a few MiB more now and then; 2,500 players kept alive would be 20 MiB and more."""
+    for leave in (_close, _reset):
         _vanish(server, data, sign, leave, CLIENTS)
     base = server.rss()
-    for _ in range(3):
+    for _ in range(5):
         _vanish(server, data, sign, _reset, CLIENTS)
-    assert server.rss() - base < 3 << 20
+    assert server.rss() - base < 10 << 20
 
 
 def test_idle_after_all_of_them_means_idle(server: Server) -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +16,7 @@ from .server import BIN, CONSOLE, TWISTD, eventually, start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 STREAMS = {
     "stalls": (fault_request(CHAT, "stall;delay_ms=0"), b"0002"),
@@ -84,6 +84,7 @@ def test_a_port_is_free_again_at_once(one_config: Path) -> None:
 
 
 def test_the_daemon_serves_and_stops(one_config: Path, tmp_path: Path) -> None:
+    """SIGTERM comes while the answer's log line is written: Twisted's handler logs too, and the lock is one."""
     pidfile, logfile = tmp_path / "twistd.pid", tmp_path / "twistd.log"
     command = [str(BIN / "twistd"), f"--pidfile={pidfile}", f"--logfile={logfile}", "inference-lab"]
     options = ["--config", str(one_config), "--port", "0"]
@@ -97,6 +98,8 @@ def test_the_daemon_serves_and_stops(one_config: Path, tmp_path: Path) -> None:
         found = re.search(r"ready: http://127\.0\.0\.1:(\d+)", logfile.read_text())
         assert found
         assert ask(("127.0.0.1", int(found[1])), request("GET", "/health")).status == 200
-    finally:
         os.kill(pid, signal.SIGTERM)
-    assert eventually(lambda: not Path(f"/proc/{pid}").exists())
+        assert eventually(lambda: not pidfile.exists()), "twistd removes it when it has ended"
+    finally:
+        if pidfile.exists():
+            os.kill(pid, signal.SIGKILL)

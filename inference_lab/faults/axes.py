@@ -1,0 +1,149 @@
+"""The axes: the keys of a directive, the same in a header, a prompt and a TOML table, each in one row.
+
+The documentation and `inference-lab faults` print this table.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.values import (
+    U32_MAX,
+    U64_MAX,
+    Choice,
+    Code,
+    Flag,
+    Integer,
+    IntegerOrText,
+    Kind,
+    Signed,
+    SubChoice,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """A key: the values it takes, and one line of what it does. Its default is `Death`'s."""
+
+    kind: Kind
+    help: str
+
+
+_MS: Final = Integer(U64_MAX)
+
+AXES: Final[Mapping[str, Axis]] = {
+    "after_chunks": Axis(Integer(U32_MAX, words=("all",)), "content frames before the fault point"),
+    "delay_ms": Axis(_MS, "milliseconds between frames"),
+    "content": Axis(
+        Choice("text", "reasoning", "tool_call"),
+        "what the content frames carry",
+    ),
+    "reasoning_key": Axis(Choice("reasoning_content", "reasoning"), "the delta's key of reasoning, on chat"),
+    "tokens_per_frame": Axis(
+        Integer(U32_MAX, least=1, words=("varied",)), "words in a content frame; varied: the cycle 1, 2, 4"
+    ),
+    "frame_bytes": Axis(
+        Integer(2**31 - 1, least=1), "the last content frame is padded with blanks to this size"
+    ),
+    "tear": Axis(
+        SubChoice(("none", "half", "utf8"), {"byte": 1}),
+        "how much of one more frame goes out before the close",
+    ),
+    "malformed": Axis(Flag(), "a frame of broken JSON at the fault point"),
+    "sequence": Axis(
+        SubChoice(
+            ("none", "double_finish", "after_finish", "after_done", "choices_null", "choices_empty"),
+            {"dup": 1, "drop": 1, "swap": 2},
+        ),
+        "frames repeated (dup), left out (drop), reversed (swap), or where none belongs",
+    ),
+    "then": Axis(Choice("end", "rest"), "behind the fault point: the tail, or first the rest of the answer"),
+    "pause_ms": Axis(_MS, "silence at the fault point"),
+    "error": Axis(Choice("none", *VARIANTS), "an error in the stream"),
+    "code": Axis(Code(), "the error's code"),
+    "message": Axis(Text(), "the error's message"),
+    "type": Axis(Text(), "the error's type"),
+    "finish": Axis(Text("none", "empty_each"), 'the finish reason; empty_each: "" on every frame before it'),
+    "text_in_finish": Axis(Flag(), "one more word rides in the finish frame"),
+    "usage": Axis(
+        Choice(
+            "asked",
+            "never",
+            "always",
+            "every_chunk",
+            "null_every_chunk",
+            "zero_every_chunk",
+            "on_finish",
+            "with_choices",
+        ),
+        "when token counts are sent",
+    ),
+    "done": Axis(Choice("true", "false", "twice"), "the [DONE] at the end"),
+    "at": Axis(
+        Choice("frames", "request", "head", "role"),
+        "how far it gets: not one byte, the head only, the role frame only",
+    ),
+    "ttft_ms": Axis(_MS, "silence between the head and the first frame"),
+    "status": Axis(Integer(599, least=200), "an HTTP status in place of a stream"),
+    "retry_after": Axis(IntegerOrText(U32_MAX), "a retry-after header: seconds, or an HTTP date in quotes"),
+    "body": Axis(Choice("json", "flat", "html", "empty"), "the body of a status"),
+    "answer_as": Axis(Choice("sse", "json", "json_error", "html", "empty"), "a 200 that is no stream"),
+    "content_type": Axis(Text(), "the stream under another content type"),
+    "heartbeat": Axis(
+        Choice("none", "ping", "bare", "keep_alive", "openrouter", "event", "empty_data", "empty_delta"),
+        "signs of life during a silence",
+    ),
+    "heartbeat_ms": Axis(Integer(U64_MAX, least=1), "milliseconds between heartbeats"),
+    "beats": Axis(Integer(U32_MAX, least=1, words=("unlimited",)), "how many heartbeats"),
+    "eol": Axis(Choice("lf", "crlf", "cr"), "line ends"),
+    "space": Axis(Flag(), "the blank behind `data:`"),
+    "multiline": Axis(Integer(1000, least=1), "data lines per frame, with the JSON spread over them"),
+    "comments": Axis(Integer(1000), "comment lines between frames"),
+    "id": Axis(Flag(), "an id: field per frame"),
+    "retry": Axis(
+        Integer(U32_MAX, words=("none", "alone")), "a retry: field in the first frame, or in a block alone"
+    ),
+    "bom": Axis(Flag(), "a byte order mark at the start"),
+    "final_blank": Axis(Flag(), "the last blank line"),
+    "spacing": Axis(Choice("compact", "python"), "blanks in the JSON"),
+    "segment": Axis(
+        Integer(U32_MAX, least=1, words=("frame", "byte", "utf8", "crlf", "whole")),
+        "where the stream is cut into chunks: n frames a piece, every byte, inside every é, between CR and LF",
+    ),
+    "gap_ms": Axis(_MS, "milliseconds between the pieces of a segment"),
+    "length": Axis(
+        Signed(U32_MAX, words=("none", "both")), "a wrong Content-Length in place of chunks; both: chunks too"
+    ),
+    "chunk_error": Axis(
+        Choice("none", "bad_size", "no_crlf", "response_inside", "trailer"),
+        "broken chunked framing at the fault point",
+    ),
+    "encoding": Axis(
+        Choice("none", "gzip", "gzip_truncated", "gzip_unlabelled"), "content coding of the stream"
+    ),
+    "close": Axis(
+        Choice(
+            "terminator",
+            "fin",
+            "rst",
+            "hang",
+            "terminator_rst",
+            "fin_close",
+            "eof",
+            "partial_terminator",
+            "torn_chunk",
+            "tls_raw",
+            "idle_close",
+            "stale",
+        ),
+        "how the response ends",
+    ),
+    "idle_ms": Axis(_MS, "how long an idle connection lives, with close=idle_close"),
+    "name": Axis(Text(), "a name for the log"),
+}

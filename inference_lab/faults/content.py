@@ -1,0 +1,80 @@
+"""What a death says: its answer's pieces, cut at the fault point."""
+
+from __future__ import annotations
+
+from itertools import accumulate, cycle, islice, repeat
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from inference_lab.pieces import Piece, Pieces
+
+
+_VARIED: Final = (1, 2, 4)
+
+
+class Source(Protocol):
+    """Where a death's answer comes from."""
+
+    @property
+    def finish(self) -> str:
+        """The finish reason of the whole answer."""
+
+    @property
+    def words(self) -> int:
+        """How many words of text the rest of the whole answer has."""
+
+    def endless(self, content: str) -> Pieces:
+        """The answer in one channel, without end.
+
+        Raises:
+            ValueError: the answer so far has left this channel behind.
+        """
+
+
+def words_in(frames: int, tokens_per_frame: int | str) -> int:
+    """How many words so many frames hold."""
+    if isinstance(tokens_per_frame, str):
+        cycles, rest = divmod(frames, len(_VARIED))
+        return cycles * sum(_VARIED) + sum(_VARIED[:rest])
+    return frames * tokens_per_frame
+
+
+def frames_in(words: int, tokens_per_frame: int | str) -> int:
+    """How many frames so many words take."""
+    if isinstance(tokens_per_frame, str):
+        cycles, rest = divmod(words, sum(_VARIED))
+        return cycles * len(_VARIED) + sum(before < rest for before in (0, *accumulate(_VARIED[:-1])))
+    return -(-words // tokens_per_frame)
+
+
+def frame_at(pieces: Pieces, place: int, tokens_per_frame: int | str) -> Piece:
+    """The piece of frame `place`, without making those in front of it."""
+    start = words_in(place, tokens_per_frame)
+    count = words_in(place + 1, tokens_per_frame) - start
+    return next(_merged(pieces.starting_at(start), repeat(count)))
+
+
+def grouped(pieces: Iterable[Piece], tokens_per_frame: int | str) -> Iterator[Piece]:
+    """Pieces merged so that each is one frame's worth; `varied` is the cycle 1, 2, 4."""
+    if tokens_per_frame == 1:
+        return iter(pieces)
+    sizes = cycle(_VARIED) if isinstance(tokens_per_frame, str) else repeat(tokens_per_frame)
+    return _merged(iter(pieces), sizes)
+
+
+def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
+    for size in sizes:
+        group = list(islice(pieces, size))
+        if not group:
+            return
+        yield msgspec.structs.replace(
+            group[0],
+            delta="".join(piece.delta for piece in group),
+            raw="".join(piece.raw for piece in group),
+            token_count=sum(piece.token_count for piece in group),
+            words=sum(piece.words for piece in group),
+        )

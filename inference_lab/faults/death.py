@@ -1,0 +1,99 @@
+"""A death, resolved: one value on each axis. Every death is the healthy stream with something changed.
+
+The defaults are the healthy stream on the fault path: the whole answer as text, finish and usage as the engine would
+send them, `[DONE]`, the chunked terminator. What an axis means stands in `axes.py`, the table of keys.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+import msgspec
+
+from inference_lab.faults.values import Bare, Sub
+
+ALL: Final = "all"
+NONE: Final = Bare("none")
+UNLIMITED: Final = "unlimited"
+EMPTY_EACH: Final = Bare("empty_each")
+
+
+class Close(Enum):
+    """How the response ends on the wire: the one ending of every script."""
+
+    TERMINATOR = "terminator"
+    """The chunked terminator; the connection is reusable."""
+    FIN = "fin"
+    """A FIN without the terminator."""
+    RST = "rst"
+    """A TCP reset without the terminator."""
+    HANG = "hang"
+    """Nothing: open until the client leaves."""
+    TLS_RAW = "tls_raw"
+    """A FIN without the terminator and without TLS close_notify."""
+    STALE = "stale"
+    """Nothing further is sent; the client's next bytes on the connection meet a TCP reset."""
+
+
+class Death(msgspec.Struct, frozen=True, kw_only=True):
+    """One value on each axis; units in the names, `None` where the axis is not in play."""
+
+    # what is sent
+    after_chunks: int | str = ALL
+    delay_ms: int = 10
+    content: str = "text"
+    reasoning_key: str = "reasoning_content"
+    tokens_per_frame: int | str = 1
+    frame_bytes: int | None = None
+    tear: Sub = Sub("none")
+    malformed: bool = False
+    sequence: Sub = Sub("none")
+    then: str = "end"
+    pause_ms: int = 0
+    # the tail
+    error: str = "none"
+    code: int | str | Bare | None = None
+    message: str | None = None
+    type: str | None = None
+    finish: str | Bare | None = None
+    text_in_finish: bool = False
+    usage: str = "asked"
+    done: str = "true"
+    # how far it gets, and what stands in front
+    at: str = "frames"
+    ttft_ms: int = 0
+    status: int = 200
+    retry_after: int | str | None = None
+    body: str = "json"
+    answer_as: str = "sse"
+    content_type: str | None = None
+    # silence
+    heartbeat: str = "none"
+    heartbeat_ms: int = 1000
+    beats: int | str = UNLIMITED
+    # SSE
+    eol: str = "lf"
+    space: bool = True
+    multiline: int = 1
+    comments: int = 0
+    id: bool = False
+    retry: int | str = "none"
+    bom: bool = False
+    final_blank: bool = True
+    spacing: str = "compact"
+    # framing
+    segment: int | str = "frame"
+    gap_ms: int = 0
+    length: int | str = "none"
+    chunk_error: str = "none"
+    encoding: str = "none"
+    # the end
+    close: str = "terminator"
+    idle_ms: int = 0
+    # for whoever reads the log
+    name: str | None = None
+
+
+HEALTHY: Final = Death()
+DEFAULTS: Final[dict[str, object]] = msgspec.structs.asdict(HEALTHY)

@@ -1,0 +1,34 @@
+"""Where a fault's answer comes from: the prompt's own, from the position it has reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from inference_lab.answer import fault_pieces
+
+if TYPE_CHECKING:
+    from inference_lab.answer import Plan
+    from inference_lab.calls import CallTarget
+    from inference_lab.formats import Format
+    from inference_lab.pieces import Channel, Pieces
+    from inference_lab.position import Position
+
+_CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
+
+
+class AnswerSource:
+    """See `faults.content.Source`; `plan` is the whole answer as text."""
+
+    def __init__(
+        self, style: Format, position: Position, plan: Plan, *, chat: bool, call: CallTarget
+    ) -> None:
+        self._style = style
+        self._position = position
+        self._chat = chat
+        self._call = call
+        self.words = plan.pieces.words
+        self.finish = plan.finish
+
+    def endless(self, content: str) -> Pieces:
+        """See `Source.endless`."""
+        return fault_pieces(self._style, self._position, _CHANNELS[content], chat=self._chat, call=self._call)

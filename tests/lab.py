@@ -1,0 +1,117 @@
+"""The whole application in memory, without latencies: requests in, bytes and how they ended out, no waiting."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.address import IPv4Address
+
+from inference_lab.config import load
+from inference_lab.web.answers import Answers
+from inference_lab.web.app import Lab
+from inference_lab.web.checks import Checks
+from inference_lab.web.served import Served, ServedModels
+from inference_lab.wire.endings import Endings
+from inference_lab.wire.engine_driver import ConstantLatency
+from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.pacer import Pacer
+from inference_lab.wire.streams import Streams
+from tests.clients.resume_client import DeathError, Reply
+from tests.memory import HalfClosing, TurnClock
+from tests.wire.rawclient import FIN, OPEN, Received, complete, request
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
+WORDS, REASONING = 48, 8
+"""Words of a model's whole answer, and those of them that are reasoning where it thinks."""
+
+FAMILIES = ("lab", "hermes", "dsv4")
+_SILENCE_S = 30.0
+
+
+def files(more: str = "", families: tuple[str, ...] = FAMILIES) -> dict[str, str]:
+    """A model of each format that answers at once and one that thinks first, each 48 words: `lab`, `lab-thinks`."""
+    found = {}
+    for family in families:
+        for name, reasoning in ((family, 0), (f"{family}-thinks", REASONING)):
+            answer = f"[answer]\ntokens = {WORDS - reasoning}\nreasoning = {reasoning}\n"
+            found[name] = f'format = "{family}"\n{MODEL.format(name=name)}{answer}{more}'
+    return found
+
+
+def write(folder: Path, models: Mapping[str, str]) -> Path:
+    """The models as config files."""
+    for name, text in models.items():
+        (folder / f"{name}.toml").write_text(text)
+    return folder
+
+
+class MemoryLab:
+    """A server of the models in a folder; directives are on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = TurnClock()
+        self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        pacer = Pacer(self.clock, self.clock.seconds)
+        endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
+        models = ServedModels(
+            [
+                Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0))
+                for model in load(str(folder), None).models
+            ]
+        )
+        answers = Answers(
+            Streams(pacer, endings, reader_timeout_us=300_000_000),
+            directives=True,
+            wall_seconds=lambda: 1_800_000_000.5,
+            random_digits=lambda: "f" * 24,
+        )
+        lab = Lab(models, Checks(models, directives=True), answers)
+        self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
+
+    def exchange(
+        self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
+    ) -> Received:
+        """One request on a connection of its own, and all that comes of it; OPEN is an answer whole, or silence."""
+        channel = self._site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+        assert isinstance(channel, LabChannel)
+        channel.callLater = self.clock.callLater
+        transport = HalfClosing()
+        transport.protocol = channel
+        channel.makeConnection(transport)
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        channel.dataReceived(request("POST", path, data, headers=dict(headers or {})))
+        for step in (0, 0.002, _SILENCE_S):
+            self.clock.advance(step)
+            got = Received(transport.value(), OPEN if transport.connected else FIN)
+            if got.end == FIN or complete(got):
+                break
+        if transport.connected:
+            transport.loseConnection()
+        return got
+
+    def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
+        """The JSON of an answer that must be a 200."""
+        got = self.exchange(path, body, headers)
+        assert got.status == 200, got.raw
+        return got.json
+
+    def __call__(self, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        """A transport for the resume client; what it asked is kept in `asked`."""
+        self.asked.append((path, dict(headers), json.loads(body)))
+        got = self.exchange(path, body, headers)
+        return Reply(got.status, got.headers["content-type"], _blocks(got))
+
+
+def _blocks(got: Received) -> Iterator[bytes]:
+    """The body chunk by chunk, and the death behind it, if it was one."""
+    if "content-length" in got.headers:
+        yield got.body
+        return
+    yield from got.chunked.chunks
+    if not complete(got):
+        raise DeathError("broken" if got.end == FIN else "silent")

@@ -1,0 +1,50 @@
+"""Every resume form against every place of a 48-word answer: text, usage and limits across the join."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.clients.resume_client import CHAT, COMPLETIONS
+from tests.lab import WORDS, files
+from tests.resuming import FORMS, Case
+
+if TYPE_CHECKING:
+    from tests.lab import MemoryLab
+
+LIMIT = 47
+"""`max_tokens` across the join: less than the whole answer, more than 40 words and the markup of any format."""
+
+
+@pytest.mark.parametrize("limit", [None, LIMIT], ids=["whole", "limited"])
+@pytest.mark.parametrize("model", files())
+def test_an_answer_is_continued_from_every_word_by_every_form(
+    lab: MemoryLab, model: str, limit: int | None
+) -> None:
+    case = Case(lab, model)
+    more = {} if limit is None else {"max_tokens": limit}
+    on_chat, on_completions = (case.first(path, **more) for path in (CHAT, COMPLETIONS))
+    assert on_chat.finish == on_completions.finish == ("stop" if limit is None else "length")
+    assert on_chat.usage == on_completions.usage
+    assert limit or len(on_chat.pieces) == WORDS
+    for k in range(41):
+        said = on_chat.said(k)
+        raw = on_completions.raw(k)
+        assert raw == case.family.raw(said, thinking=case.thinking)
+        told = case.rendered(raw)
+        left = {} if limit is None else {"max_tokens": limit - told["continuation_tokens"]}
+        for form in FORMS:
+            path, prompt = case.prompt(form, raw, said)
+            leg = case.ask(path, **prompt, **left)
+            if form in {"ids", "text"}:
+                assert raw + leg.raw() == on_completions.raw()
+            else:
+                for channel in ("reasoning", "text"):
+                    assert on_chat.first(k).text(channel) + leg.text(channel) == on_chat.text(channel)
+            assert leg.finish == on_chat.finish
+            assert leg.usage["prompt_tokens"] == told["total"]
+            assert told["total"] == on_chat.usage["prompt_tokens"] + told["continuation_tokens"]
+            completion = leg.usage["completion_tokens"] + told["continuation_tokens"]
+            assert completion == on_chat.usage["completion_tokens"]
+            assert leg.usage["total_tokens"] == on_chat.usage["total_tokens"]
