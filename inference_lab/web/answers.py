@@ -10,7 +10,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import healthy
-from inference_lab.errors import ApiError, bad_directive, invalid_request
+from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
@@ -67,7 +67,7 @@ class Answers:
     """Answers accepted requests.
 
     `directives` admits directives in prompts; `wall_seconds` gives `created` and `random_digits` the id on the engine
-    path.
+    path; `max_streams` is how many streams may be open at once.
     """
 
     def __init__(
@@ -77,19 +77,23 @@ class Answers:
         directives: bool,
         wall_seconds: Callable[[], float],
         random_digits: Callable[[], str],
+        max_streams: int | None = None,
     ) -> None:
         self._streams = streams
         self._directives = directives
         self._wall_seconds = wall_seconds
         self._random_digits = random_digits
+        self._max_streams = max_streams
 
     def answer(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Answer:
         """Choose what answers, and let it.
 
         Raises:
-            ApiError: 400 for what only the prompt or the engine can tell.
+            ApiError: 503 for one stream too many, 400 for what only the prompt or the engine can tell.
         """
         body, served = accepted.body, accepted.served
+        if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
+            raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
         trigger = choose(
             prompt.position.progress,
@@ -170,7 +174,7 @@ class Answers:
             counts,
             include_usage=accepted.body.include_usage,
         )
-        return Stream(lambda request: _discard(self._streams.play(request, script, "echo")))
+        return Stream(lambda request: _discard(self._streams.play(request, script, "echo", healthy=True)))
 
     def _engine(
         self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt
@@ -201,7 +205,7 @@ class Answers:
                     lambda: counts(ticket),
                     include_usage=accepted.body.include_usage,
                 )
-                player = self._streams.play(request, script, "engine", on_gone=ticket.cancel)
+                player = self._streams.play(request, script, "engine", on_gone=ticket.cancel, healthy=True)
 
             return Stream(start)
 
@@ -216,6 +220,7 @@ class Answers:
                 answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
+        self._streams.hold(answer)
         return answer.addCallback(
             lambda _: request.prepare_json(
                 200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
