@@ -7,9 +7,14 @@ A transcript stands between two markers, the first of which says what to run:
     <!-- transcript chat cut_between_frames;after_chunks=2 -->
     <!-- /transcript -->
 
-The first word is `chat` or `leg`, the rest the fault header. The server runs a config of its own, with no latency,
-so that nothing here changes when configs/ does. tests/wire/test_documentation.py compares the files with a new
-recording.
+The first word is `chat` or `leg`, the rest the fault header. Between the markers of a session,
+
+    <!-- session -->
+    <!-- /session -->
+
+stand commands behind `$ `, which one shell runs in their order, with what they write behind each. The server runs a
+config of its own, with no latency, so that nothing here changes when configs/ does.
+tests/wire/test_documentation.py compares the files with a new recording.
 """
 
 from __future__ import annotations
@@ -21,8 +26,9 @@ import subprocess
 import sys
 import tempfile
 import threading
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +57,11 @@ _BLOCK = re.compile(
     r"(?P<open><!-- transcript (?P<kind>chat|leg) (?P<fault>\S+) -->\n).*?(?P<close><!-- /transcript -->)",
     re.DOTALL,
 )
+_SESSION: Final = re.compile(
+    r"(?P<open><!-- session -->\n)```console\n(?P<text>.*?)```\n(?P<close><!-- /session -->)", re.DOTALL
+)
+_COMMAND: Final = re.compile(r"^\$ ((?:.*\\\n)*.*)$", re.MULTILINE)
+_MARK: Final = "\x1e"
 
 
 @contextlib.contextmanager
@@ -92,13 +103,50 @@ def record(url: str, kind: str, fault: str) -> str:
     return f"```console\n$ {typed}\n{output}{end}\n```\n"
 
 
+def play(url: str, text: str) -> str:
+    """A file's text with its sessions recorded anew, all in one shell that has `$URL`, `$GATEWAY` and our command."""
+    commands = [command for block in _SESSION.finditer(text) for command in _COMMAND.findall(block["text"])]
+    if not commands:
+        return text
+    ends = f"printf '\\n{_MARK}%s{_MARK}' $?"
+    script = "\n".join(f"{command}\n{ends}" for command in commands)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environment = {
+        "PATH": path,
+        "URL": url,
+        "GATEWAY": url,
+        "LC_ALL": "C.UTF-8",
+        "no_proxy": "*",
+        "HOME": os.devnull,
+    }
+    shell = ["bash", "--norc", "-o", "pipefail"]
+    done = subprocess.run(
+        shell, input=script.encode(), stdout=subprocess.PIPE, env=environment, timeout=60, check=True
+    )
+    said = done.stdout.decode("utf-8", "backslashreplace").split(_MARK)
+    turns = zip(commands, said[::2], said[1::2], strict=False)
+
+    def block(found: re.Match[str]) -> str:
+        lines = []
+        for command, output, status in islice(turns, len(_COMMAND.findall(found["text"]))):
+            shown = output.removesuffix("\n").rstrip("\n")
+            lines += [
+                f"$ {command}",
+                *([shown] if shown else []),
+                *([f"exit {status}"] if status != "0" else []),
+            ]
+        return found["open"] + "```console\n" + "\n".join(lines) + "\n```\n" + found["close"]
+
+    return _SESSION.sub(block, text)
+
+
 def recorded(url: str, text: str) -> str:
-    """A file's text with every transcript recorded anew."""
+    """A file's text with every transcript and session recorded anew."""
 
     def block(found: re.Match[str]) -> str:
         return found["open"] + record(url, found["kind"], found["fault"]) + found["close"]
 
-    return _BLOCK.sub(block, text)
+    return play(url, _BLOCK.sub(block, text))
 
 
 def main() -> None:

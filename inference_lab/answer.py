@@ -38,13 +38,20 @@ class Plan:
     completion_tokens: int
 
 
-def fault_pieces(
-    style: Format, position: Position, channel: Channel, *, chat: bool, call: CallTarget | None = None
+def fault_pieces(  # where it begins and what it is, each by its name
+    style: Format,
+    position: Position,
+    channel: Channel,
+    *,
+    chat: bool,
+    call: CallTarget | None = None,
+    shift: int = 0,
 ) -> Pieces:
     """The endless answer of a fault, from the position on, all in one channel but for what has to be closed.
 
-    A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front of word
-    0. On completions a half-written opening is completed in front of word 0 instead.
+    `shift` is how many words further on than it should the channel begins; below 0 it repeats some, from word 0
+    on at most. A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front
+    of word 0. On completions a half-written opening is completed in front of word 0 instead.
 
     Raises:
         ValueError: the answer so far has left this channel behind.
@@ -52,27 +59,40 @@ def fault_pieces(
     writer = _Writer(style, position)
     place = writer.place
     if channel == "call":
-        place = writer.place = position.call_place(style) or place
-        if place.channel == "end":
-            raise ValueError("the tool call is already complete")
-        writer.load()
-        if place.channel == "call":
-            writer.announce_unnamed(chat=chat)
-        else:
-            writer.close_reasoning(place.index)
-            writer.close_text()
-            writer.announce(call or CallTarget())
-        writer.words("call", None)
+        writer.enter_call(call or CallTarget(), chat=chat)
     elif channel == "text":
         if place.channel in {"call", "end"}:
             raise ValueError("the answer is already in its tool call")
         writer.close_reasoning(place.index)
-        writer.words("text", None)
     else:
         if place.channel != "reasoning" and position.region:
             raise ValueError("the answer has already left its reasoning")
         writer.open_reasoning()
-        writer.words("reasoning", None)
+    writer.shift(shift)
+    writer.words(channel, None)
+    return Pieces(tuple(writer.segments))
+
+
+def call_pieces(  # as above
+    style: Format, position: Position, frames: int, *, chat: bool, call: CallTarget, parallel: bool
+) -> Pieces:
+    """A call of so many pieces, announced and closed; `parallel`: of the first half, a second one without end behind.
+
+    Raises:
+        ValueError: the answer so far has left its call behind, or so few pieces cannot hold what it lacks.
+    """
+    writer = _Writer(style, position)
+    writer.enter_call(call, chat=chat)
+    words = ((frames + 1) // 2 if parallel else frames) - writer.piece_count
+    if words < 1:
+        raise ValueError(f"{frames} frames do not hold what the answer lacks up to its call")
+    writer.words("call", writer.index + words)
+    closing = style.value_close + style.call_close
+    writer.close_with_last(closing if parallel else closing + style.calls_close)
+    if parallel:
+        writer.call_number = 1
+        writer.announce(call, behind=style.call_between)
+        writer.words("call", None)
     return Pieces(tuple(writer.segments))
 
 
@@ -122,8 +142,16 @@ class _Writer:
 
     def __init__(self, style: Format, position: Position) -> None:
         self.style, self.tag, self.place = style, position.tag, position.place
+        self._position = position
         self.segments: list[Piece | Run] = []
+        self.call_number = 0
         self.load()
+
+    @property
+    def piece_count(self) -> int:
+        """How many pieces there are so far."""
+        sizes = (1 if isinstance(part, Piece) else (part.stop or 0) - part.start for part in self.segments)
+        return sum(sizes)
 
     def load(self) -> None:
         """Begin with what the place lacks."""
@@ -139,11 +167,18 @@ class _Writer:
         if self.completion or self.markup or self.arguments:
             text = self.completion or spell(letters, self.index)
             tokens = len(encode(self.markup + text)) if self.completion else len(encode(self.markup)) + 1
-            self.segments.append(Piece(channel, self.arguments + text, self.markup + text, tokens, 1))
+            delta = self.arguments + text
+            self.segments.append(Piece(channel, delta, self.markup + text, tokens, 1, call=self.call_number))
             self.completion = self.markup = self.arguments = ""
             self.index += 1
-        self.segments.append(Run(channel, letters, self.index, stop))
+        self.segments.append(Run(channel, letters, self.index, stop, self.call_number))
         self.index = self.index if stop is None else stop
+
+    def shift(self, words: int) -> None:
+        """Go on at another word than the one that is due; a torn one is left so."""
+        if words:
+            self.completion = ""
+            self.index = max(0, self.index + words)
 
     def open_reasoning(self) -> None:
         """Open the block, unless the place is inside one."""
@@ -163,9 +198,27 @@ class _Writer:
         if self.completion:
             self.words("text", self.index + 1)
 
-    def announce(self, call: CallTarget) -> None:
-        """Open a call in a piece of its own."""
-        self.markup += self.style.calls_open + self.style.open_argument(call.name, call.key)
+    def enter_call(self, call: CallTarget, *, chat: bool) -> None:
+        """Go on in the call that is open, or close what is and announce one.
+
+        Raises:
+            ValueError: the call is complete.
+        """
+        self.place = self._position.call_place(self.style) or self.place
+        if self.place.channel == "end":
+            raise ValueError("the tool call is already complete")
+        self.load()
+        if self.place.channel == "call":
+            self.announce_unnamed(chat=chat)
+        else:
+            self.close_reasoning(self.place.index)
+            self.close_text()
+            self.announce(call)
+
+    def announce(self, call: CallTarget, behind: str | None = None) -> None:
+        """Open a call in a piece of its own, behind another one with what stands between the two."""
+        self.markup += self.style.calls_open if behind is None else behind
+        self.markup += self.style.open_argument(call.name, call.key)
         self._announcement(call.name)
         self.arguments = f'{{"{quoted(call.key)}": "'
         self._enter("call")
@@ -183,13 +236,14 @@ class _Writer:
             closing = style.value_close + style.call_close + style.calls_close
             if self.index < stop:
                 self.words("call", stop)
-                self._close_with_last(closing)
+                self.close_with_last(closing)
                 return
             self.markup, self.arguments = self.markup + closing, self.arguments + '"}'
         if self.markup or self.arguments:
             self.segments.append(Piece("call", self.arguments, self.markup, len(encode(self.markup)), 0))
 
-    def _close_with_last(self, closing: str) -> None:
+    def close_with_last(self, closing: str) -> None:
+        """Let the closing ride with the last word."""
         last = self.segments.pop()
         while isinstance(last, Run):
             if last.stop is not None and last.start < last.stop:
@@ -202,7 +256,9 @@ class _Writer:
         self.segments.append(Piece("call", f'{last.delta}"}}', raw, len(encode(raw)), 1))
 
     def _announcement(self, name: str) -> None:
-        self.segments.append(Piece("call", "", self.markup, len(encode(self.markup)), 0, name))
+        self.segments.append(
+            Piece("call", "", self.markup, len(encode(self.markup)), 0, name, self.call_number)
+        )
         self.markup = ""
 
     def _enter(self, channel: Literal["reasoning", "text", "call"]) -> None:

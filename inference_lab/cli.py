@@ -17,6 +17,7 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
   serve     serve the models of a config
   verify    judge what a gateway's client received, from standard input
   sim       run a trace of requests through a simulated deployment, offline
+  record    capture a live response into a file that replays it as a fault
   step      price one step of a simulated deployment
   --version
 """
@@ -79,6 +80,12 @@ def _sim(arguments: list[str]) -> int:
     return sim(arguments)
 
 
+def _record(arguments: list[str]) -> int:
+    from inference_lab.record.command import main as record  # noqa: PLC0415
+
+    return record(arguments)
+
+
 def _step(arguments: list[str]) -> int:
     from inference_lab.step_command import main as step  # noqa: PLC0415
 
@@ -89,5 +96,6 @@ _COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
     "serve": _serve,
     "verify": _verify,
     "sim": _sim,
+    "record": _record,
     "step": _step,
 }

@@ -10,7 +10,9 @@ from msgspec import Struct
 from inference_lab.catalog import Catalog
 from inference_lab.deployment_file import AnswerSettings, DeploymentFile, Latency, parse_deployment_file
 from inference_lab.engine.deployment_spec import Deployment
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan
+from inference_lab.incident_file import load_incidents
 from inference_lab.toml_reading import ConfigError, read_toml, show_value
 
 if TYPE_CHECKING:
@@ -35,18 +37,20 @@ class ServedModel(Struct, frozen=True):
     answer: AnswerSettings
     latency: Latency | None
     format: str
+    dialect: str
     deployment: Deployment | None
 
 
 class Loaded(Struct, frozen=True):
-    """What a path holds: the models to serve, in order of their files' names, and sentences for the log."""
+    """What a path holds: the models to serve, in order of their files' names, sentences for the log, incidents."""
 
     models: tuple[ServedModel, ...]
     notes: tuple[str, ...]
+    incidents: Incidents = NO_INCIDENTS
 
 
 def load(path: str, hardware: str | None) -> Loaded:
-    """What to serve from a TOML file or a directory of them.
+    """What to serve from a TOML file or a directory of them, with the incidents in `faults/` beside them.
 
     Each runs on its hardware entry `hardware`; None: on the first entry of its file.
 
@@ -55,7 +59,8 @@ def load(path: str, hardware: str | None) -> Loaded:
     """
     catalog = Catalog()
     single, paths = _find_files(path)
-    files = [parse_deployment_file(read_toml(found, str(found)), str(found)) for found in paths]
+    incidents = load_incidents(Path(path))
+    files = [parse_deployment_file(read_toml(found, str(found)), str(found), incidents) for found in paths]
     models: list[ServedModel] = []
     pairs: list[str] = []
     left_out: list[DeploymentFile] = []
@@ -84,7 +89,7 @@ def load(path: str, hardware: str | None) -> Loaded:
     if left_out:
         names = ", ".join(Path(file.source).name for file in left_out)
         notes.append(f"left out for want of a [hardware] entry named {show_value(hardware)}: {names}")
-    return Loaded(tuple(models), tuple(notes))
+    return Loaded(tuple(models), tuple(notes), incidents)
 
 
 def _find_files(path: str) -> tuple[bool, list[Path]]:
@@ -124,6 +129,7 @@ def _served(file: DeploymentFile, entry: str | None, catalog: Catalog) -> Served
         answer=tables.answer,
         latency=tables.latency,
         format=tables.format,
+        dialect=tables.dialect,
         deployment=deployment,
     )
 

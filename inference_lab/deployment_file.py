@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from inference_lab.dialects import DIALECTS
 from inference_lab.engine.deployment_spec import (
     Deployment,
     RoundRobin,
@@ -16,6 +17,7 @@ from inference_lab.engine.deployment_spec import (
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.formats import FORMATS
 from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
@@ -66,6 +68,7 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
     answer: AnswerSettings = AnswerSettings()
     latency: Latency | None = None
     format: str = "lab"
+    dialect: str = "lab"
     speculative: dict[str, Any] | None = None
     decode_router: dict[str, Any] | None = None
     memory: dict[str, Any] | None = None
@@ -167,20 +170,21 @@ class DeploymentFile(Struct, frozen=True):
         return catalog.model(model, file=self.source, where="model") if isinstance(model, str) else model
 
 
-def parse_deployment_file(document: Table, source: str) -> DeploymentFile:
-    """Type-check every table of a deployment file, of all its hardware entries.
+def parse_deployment_file(
+    document: Table, source: str, incidents: Incidents = NO_INCIDENTS
+) -> DeploymentFile:
+    """Type-check every table of a deployment file, of all its hardware entries; `[fault]` may name `incidents`.
 
     Raises:
         ConfigError: the first thing that is wrong.
     """
     tables = convert(document, TopLevel, file=source, where="")
     _refuse_out_of_scope(source, "", tables)
-    if tables.format not in FORMATS:
-        raise ConfigError(
-            f"{source}: format is {show_value(tables.format)}, expected one of {', '.join(FORMATS)}"
-        )
+    for key, value, known in (("format", tables.format, FORMATS), ("dialect", tables.dialect, DIALECTS)):
+        if value not in known:
+            raise ConfigError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
     try:
-        fault = None if tables.fault is None else plan_from_table(tables.fault)
+        fault = None if tables.fault is None else plan_from_table(tables.fault, incidents)
     except ValueError as error:
         raise ConfigError(f"{source}: fault: {error}") from None
     if tables.latency is None:

@@ -14,7 +14,7 @@ COMPLETIONS_PREFIX: Final = "cmpl-"
 
 def call_id(chat_id: str, index: int) -> str:
     """The id of tool call `index` of a chat response: the response's own digits, further calls numbered."""
-    digits = chat_id.removeprefix(CHAT_PREFIX)
+    digits = chat_id.rpartition("-")[2]
     return f"call_{digits}_{index}" if index else f"call_{digits}"
 
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from inference_lab.catalog import Catalog
 from inference_lab.deployment_file import parse_deployment_file
 from inference_lab.engine.deployment_spec import Deployment
+from inference_lab.incident_file import load_incidents
 from inference_lab.toml_reading import ConfigError, Table, read_toml, show_value
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> 
     """
     path = Path(config)
     document = read_toml(path, config)
-    entries = parse_deployment_file(document, config).entries
+    incidents = load_incidents(path)
+    entries = parse_deployment_file(document, config, incidents).entries
     if not entries:
         raise ConfigError(f"{config}: hardware is missing, without which there is nothing to compute")
     entry = next(iter(entries)) if hardware is None else hardware
@@ -89,7 +91,7 @@ def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> 
     if settings:
         source = f"{config} with --set"
         _apply(settings, document["hardware"][entry], document)
-    deployment = parse_deployment_file(document, source).deployment(entry, Catalog())
+    deployment = parse_deployment_file(document, source, incidents).deployment(entry, Catalog())
     model = document["model"]
     return Offline(deployment, path.stem, model if isinstance(model, str) else deployment.model.name, entry)
 

@@ -18,7 +18,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
     `delta` is a chat delta's text (a call's announcement has none), `raw` a completions frame's, markup
     included. `token_count` is the ids of `raw`, `words` the whole words it ends, `name` what a call's
-    announcement tells.
+    announcement tells, `call` the number of the call it is of.
     """
 
     channel: Channel
@@ -27,6 +27,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     token_count: int
     words: int
     name: str | None = None
+    call: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,15 @@ class Run:
     letters: str
     start: int
     stop: int | None
+    call: int = 0
 
     def __iter__(self) -> Iterator[Piece]:
         channel, letters = self.channel, self.letters
+        if self.call:
+            for index in count(self.start) if self.stop is None else range(self.start, self.stop):
+                text = spell(letters, index)
+                yield Piece(channel, text, text, 1, 1, call=self.call)
+            return
         for index in count(self.start) if self.stop is None else range(self.start, self.stop):
             # `spell` without the call for the seven words of eight that need nothing else
             text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
@@ -134,7 +141,7 @@ def fit(segments: tuple[Piece | Run, ...], budget: int | None) -> Cut:
             stop = part.start + left
         if stop is None:
             raise ValueError("an answer needs a limit")
-        kept.append(Run(part.channel, part.letters, part.start, stop))
+        kept.append(replace(part, stop=stop))
         used += stop - part.start
         if stop != part.stop:
             return Cut(tuple(kept), used, is_short=True)

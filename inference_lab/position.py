@@ -35,6 +35,11 @@ class Position:
         """Whole words passed on so far (k): over reasoning, content and each call, the last index + 1."""
         return self.place.progress
 
+    @property
+    def first_tool(self) -> CallTarget:
+        """What a call would call that the request itself has no tools for: the first in the prompt's tools block."""
+        return _tools_of(self.proper)[0]
+
     def call_place(self, style: Format) -> Place | None:
         """The region read as ending in a call's torn opening, where it could be something else too."""
         place = read_as_call(style, self.region, lambda: _tools_of(self.proper))
@@ -57,6 +62,13 @@ def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Positi
         return _fresh(style, without_region(style, text), ids)
     trapped = region.text.endswith(style.traps)
     return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
+
+
+def restarted(style: Format, position: Position) -> Position:
+    """The place of a server that takes no notice of the answer so far; the words keep their tag."""
+    region = region_of(style, position.proper)
+    fresh = _fresh(style, region if region.marked else without_region(style, position.proper), None)
+    return replace(fresh, key=position.key, tag=position.tag)
 
 
 def _fresh(style: Format, region: Region, ids: Sequence[int] | None) -> Position:

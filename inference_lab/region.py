@@ -78,8 +78,8 @@ def _last_run(style: Format, prompt: str) -> tuple[int, bool]:
 
 def _follows(style: Format, before: str, gap: str, word: str) -> bool:
     """Whether a word, behind this gap, continues the answer that `before` belongs to."""
-    if not gap and word == next_word(before):
-        return True
+    if not gap:
+        return word == next_word(before)
     (old, _), (new, index) = parts_of(before), parts_of(word)
     if index or old.lower() != new:
         return False

@@ -117,8 +117,10 @@ class Serving:
             wall_seconds=time.time,
             random_digits=lambda: secrets.token_hex(12),
             max_streams=settings.max_streams,
+            incidents=loaded.incidents,
         )
-        lab = Lab(models, Checks(models, directives=settings.directives), answers)
+        checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
+        lab = Lab(models, checks, answers)
         self.site = LabSite(lab.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
 
     def drain(self, drain_us: int) -> Farewell:

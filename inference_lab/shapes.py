@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
+from inference_lab.dialects import LAB
 from inference_lab.identity import call_id
 from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
+    from inference_lab.dialects import Dialect
     from inference_lab.pieces import Piece
 
 DONE: Final = b"data: [DONE]\n\n"
 
-_quote = msgspec.json.encode
+quote = msgspec.json.encode
 """A string as JSON with its quotes: UTF-8, only what JSON must escape is escaped."""
 
 
@@ -37,14 +39,20 @@ class Counts(msgspec.Struct, frozen=True):
     completion_tokens: int
     cached_tokens: int = 0
 
-    def json(self) -> bytes:
-        """The `usage` object. `prompt_tokens_details` is there only when something was cached."""
+    def json(self, *, total_first: bool = False) -> bytes:
+        """The `usage` object, as vLLM writes it with `total_first`.
+
+        `prompt_tokens_details` is there only when something was cached.
+        """
         total = self.prompt_tokens + self.completion_tokens
         details = (
             b',"prompt_tokens_details":{"cached_tokens":%d}' % self.cached_tokens
             if self.cached_tokens
             else b""
         )
+        if total_first:
+            written = b'{"prompt_tokens":%d,"total_tokens":%d,"completion_tokens":%d%b}'
+            return written % (self.prompt_tokens, total, self.completion_tokens, details)
         return b'{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d%b}' % (
             self.prompt_tokens,
             self.completion_tokens,
@@ -55,6 +63,10 @@ class Counts(msgspec.Struct, frozen=True):
 
 class Shape(Protocol):
     """An endpoint's way of writing a stream."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """Whose frames they are."""
 
     @property
     def completion(self) -> Completion:
@@ -68,8 +80,8 @@ class Shape(Protocol):
     def opening(self) -> bytes | None:
         """The frame before the first content frame, if the endpoint has one."""
 
-    def content(self, piece: Piece) -> bytes:
-        """One content frame."""
+    def content(self, piece: Piece, *, first: bool = False) -> bytes:
+        """One content frame; `first` of the stream."""
 
     def empty(self) -> bytes:
         """A content frame without text."""
@@ -80,11 +92,11 @@ class Shape(Protocol):
     def finish(self, reason: str) -> bytes:
         """The frame that carries the finish reason and no text."""
 
-    def finish_with(self, piece: Piece, reason: str) -> bytes:
-        """The finish frame, with a piece of text in it."""
+    def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:
+        """The finish frame, with a piece of text in it; `first` content of the stream."""
 
-    def usage(self, counts: Counts) -> bytes:
-        """The frame with no choices and the token counts."""
+    def usage(self, counts: Counts, reason: str | None = None) -> bytes:
+        """The frame with the token counts and no choices, or with another finish for `reason`, if there was one."""
 
 
 def error_frame(body: bytes) -> bytes:
@@ -92,18 +104,33 @@ def error_frame(body: bytes) -> bytes:
     return b"data: " + body + b"\n\n"
 
 
+def call_opening(index: int, call: str, name: str) -> bytes:
+    """A delta's member that announces tool call `index`, whose id is `call`."""
+    return b'"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]' % (
+        index,
+        quote(call),
+        quote(name),
+    )
+
+
+def call_fragment(index: int, fragment: str) -> bytes:
+    """A delta's member with a fragment of the arguments of tool call `index`."""
+    return b'"tool_calls":[{"index":%d,"function":{"arguments":%b}}]' % (index, quote(fragment))
+
+
 def _head(completion: Completion, kind: str) -> bytes:
     return b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
-        _quote(completion.id),
+        quote(completion.id),
         kind.encode(),
         completion.created,
-        _quote(completion.model),
+        quote(completion.model),
     )
 
 
 class ChatShape:
     """Frames of `POST /v1/chat/completions`: `chat.completion.chunk`, a role frame first."""
 
+    dialect = LAB
     kind = "chat.completion.chunk"
 
     def __init__(self, completion: Completion, reasoning_key: str = "reasoning_content") -> None:
@@ -113,48 +140,45 @@ class ChatShape:
         self._end = b',"finish_reason":null}]}\n\n'
         self._delta_end = b"}" + self._end
         self._text = self._delta + b'{"content":'
-        self._reasoning = self._delta + b"{%b:" % _quote(reasoning_key)
+        self._reasoning = self._delta + b"{%b:" % quote(reasoning_key)
         self._completion_id = completion.id
         self.opening: bytes | None = self._delta + b'{"role":"assistant"}' + self._end
 
-    def content(self, piece: Piece) -> bytes:
+    def content(self, piece: Piece, *, first: bool = False) -> bytes:  # noqa: ARG002 - the role has its own frame
         """One content frame; the channel chooses the delta's key. A call's piece with a name announces it."""
         if piece.channel == "text":
-            return self._text + _quote(piece.delta) + self._delta_end
+            return self._text + quote(piece.delta) + self._delta_end
         if piece.channel == "reasoning":
-            return self._reasoning + _quote(piece.delta) + self._delta_end
+            return self._reasoning + quote(piece.delta) + self._delta_end
         if piece.name is not None:
-            return self.announcement(0, piece.name)
-        return self.arguments(0, piece.delta)
+            return self.announcement(piece.call, piece.name)
+        return self.arguments(piece.call, piece.delta)
 
     def text(self, text: str) -> bytes:
         """A frame of answer text."""
-        return self._text + _quote(text) + self._delta_end
+        return self._text + quote(text) + self._delta_end
 
     def announcement(self, index: int, name: str) -> bytes:
         """The frame that announces tool call `index`."""
         return (
             self._delta
-            + b'{"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]}'
-            % (index, _quote(call_id(self._completion_id, index)), _quote(name))
+            + b"{"
+            + call_opening(index, call_id(self._completion_id, index), name)
+            + b"}"
             + self._end
         )
 
     def arguments(self, index: int, fragment: str) -> bytes:
         """A frame with a fragment of the arguments of tool call `index`."""
-        return (
-            self._delta
-            + b'{"tool_calls":[{"index":%d,"function":{"arguments":%b}}]}' % (index, _quote(fragment))
-            + self._end
-        )
+        return self._delta + b"{" + call_fragment(index, fragment) + b"}" + self._end
 
     def finish(self, reason: str) -> bytes:
         """`delta` is empty and `finish_reason` set."""
-        return self._head + b'{"index":0,"delta":{},"finish_reason":%b}]}\n\n' % _quote(reason)
+        return self._head + b'{"index":0,"delta":{},"finish_reason":%b}]}\n\n' % quote(reason)
 
-    def finish_with(self, piece: Piece, reason: str) -> bytes:
+    def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:  # noqa: ARG002 - see above
         """The last text and `finish_reason` in one frame, as vLLM sends it."""
-        return self._text + _quote(piece.delta) + b'},"finish_reason":%b}]}\n\n' % _quote(reason)
+        return self._text + quote(piece.delta) + b'},"finish_reason":%b}]}\n\n' % quote(reason)
 
     def empty(self) -> bytes:
         """Content that is no text."""
@@ -164,7 +188,7 @@ class ChatShape:
         """No list of choices, or another one."""
         return self._head.removesuffix(b"[") + choices + b"}\n\n"
 
-    def usage(self, counts: Counts) -> bytes:
+    def usage(self, counts: Counts, reason: str | None = None) -> bytes:  # noqa: ARG002 - has its own frame
         """`choices` is empty."""
         return self._head + b'],"usage":%b}\n\n' % counts.json()
 
@@ -172,6 +196,7 @@ class ChatShape:
 class CompletionsShape:
     """Frames of `POST /v1/completions`: `text_completion`, no role frame, raw text with its markup."""
 
+    dialect = LAB
     kind = "text_completion"
     opening: bytes | None = None
 
@@ -181,17 +206,17 @@ class CompletionsShape:
         self._text = self._head + b'{"index":0,"text":'
         self._end = b',"logprobs":null,"finish_reason":null}]}\n\n'
 
-    def content(self, piece: Piece) -> bytes:
+    def content(self, piece: Piece, *, first: bool = False) -> bytes:  # noqa: ARG002 - there is no role
         """One content frame with the piece's raw text, whatever its channel."""
-        return self._text + _quote(piece.raw) + self._end
+        return self._text + quote(piece.raw) + self._end
 
     def finish(self, reason: str) -> bytes:
         """`text` is empty and `finish_reason` set."""
-        return self._text + b'"","logprobs":null,"finish_reason":%b}]}\n\n' % _quote(reason)
+        return self._text + b'"","logprobs":null,"finish_reason":%b}]}\n\n' % quote(reason)
 
-    def finish_with(self, piece: Piece, reason: str) -> bytes:
+    def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:  # noqa: ARG002 - see above
         """The last text and `finish_reason` in one frame, as vLLM sends it."""
-        return self._text + _quote(piece.raw) + b',"logprobs":null,"finish_reason":%b}]}\n\n' % _quote(reason)
+        return self._text + quote(piece.raw) + b',"logprobs":null,"finish_reason":%b}]}\n\n' % quote(reason)
 
     def empty(self) -> bytes:
         """Content that is no text."""
@@ -201,7 +226,7 @@ class CompletionsShape:
         """No list of choices, or another one."""
         return self._head.removesuffix(b"[") + choices + b"}\n\n"
 
-    def usage(self, counts: Counts) -> bytes:
+    def usage(self, counts: Counts, reason: str | None = None) -> bytes:  # noqa: ARG002 - has its own frame
         """`choices` is empty."""
         return self._head + b'],"usage":%b}\n\n' % counts.json()
 
@@ -216,14 +241,17 @@ class TellingIds:
 
     def __init__(self, shape: Shape, prompt_ids: list[int]) -> None:
         self._shape = shape
-        self._untold = b',"prompt_token_ids":%b' % msgspec.json.encode(prompt_ids)
-        self.opening = None if shape.opening is None else self._tell(shape.opening, b"")
+        self._prompt = b',"prompt_token_ids":%b' % msgspec.json.encode(prompt_ids)
+        self.opening = None if shape.opening is None else self._tell(shape.opening, self._prompt)
 
-    def content(self, piece: Piece) -> bytes:
+    def content(self, piece: Piece, *, first: bool = False) -> bytes:
         """One content frame."""
-        return self._tell(
-            self._shape.content(piece), b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw))
-        )
+        return self._tell(self._shape.content(piece), self._ids(piece, first=first))
+
+    @property
+    def dialect(self) -> Dialect:
+        """See `Shape`."""
+        return self._shape.dialect
 
     @property
     def completion(self) -> Completion:
@@ -243,21 +271,21 @@ class TellingIds:
         """See `Shape`; it tells nothing."""
         return self._shape.bare(choices)
 
-    def finish_with(self, piece: Piece, reason: str) -> bytes:
+    def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:
         """The finish frame with text."""
-        return self._tell(
-            self._shape.finish_with(piece, reason),
-            b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw)),
-        )
+        return self._tell(self._shape.finish_with(piece, reason), self._ids(piece, first=first))
 
     def finish(self, reason: str) -> bytes:
         """The finish frame, which tells nothing."""
         return self._shape.finish(reason)
 
-    def usage(self, counts: Counts) -> bytes:
+    def usage(self, counts: Counts, reason: str | None = None) -> bytes:
         """The usage frame, which tells nothing."""
-        return self._shape.usage(counts)
+        return self._shape.usage(counts, reason)
+
+    def _ids(self, piece: Piece, *, first: bool) -> bytes:
+        prompt = self._prompt if first and self.opening is None else b""
+        return prompt + b',"token_ids":%b' % msgspec.json.encode(encode(piece.raw))
 
     def _tell(self, frame: bytes, ids: bytes) -> bytes:
-        told, self._untold = self._untold + ids, b""
-        return frame.removesuffix(self._CHOICE_END) + told + self._CHOICE_END
+        return frame.removesuffix(self._CHOICE_END) + ids + self._CHOICE_END

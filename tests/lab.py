@@ -51,9 +51,9 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
 
 
 class MemoryLab:
-    """A server of the models in a folder; directives are on."""
+    """A server of the models in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, directives: bool = True) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         pacer = Pacer(self.clock, self.clock.seconds)
@@ -66,11 +66,11 @@ class MemoryLab:
         )
         answers = Answers(
             Streams(pacer, endings, reader_timeout_us=300_000_000),
-            directives=True,
+            directives=directives,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=True), answers)
+        lab = Lab(models, Checks(models, directives=directives), answers)
         self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
 
     def exchange(

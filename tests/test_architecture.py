@@ -11,6 +11,7 @@ SHELL = {
     "cli",
     "config",
     "deployment_file",
+    "incident_file",
     "toml_reading",
     "settings",
     "service",
@@ -18,8 +19,20 @@ SHELL = {
     "catalog",
     "web",
     "logs",
+    "process",
+    "supervisor",
+    "worker",
 }
-COMMANDS = {"sim_command", "step_command", "verify_command", "offline", "sim_plot", "text_table", "trace"}
+COMMANDS = {
+    "record",
+    "sim_command",
+    "step_command",
+    "verify_command",
+    "offline",
+    "sim_plot",
+    "text_table",
+    "trace",
+}
 
 
 def test_every_module_is_in_the_core_the_wire_or_the_shell() -> None:

@@ -215,6 +215,7 @@ REFUSALS = {
     'name = "a\\nb"\n' + LLAMA: "name is 'a\\nb', expected printable characters",
     "aliases = [5]\n" + LLAMA: "aliases[0] is 5, expected a string",
     'format = "chatml"\n' + LLAMA: 'format is "chatml", expected one of lab',
+    'dialect = "bard"\n' + LLAMA: 'dialect is "bard", expected one of lab, openai, vllm, dynamo, openrouter',
     # out of scope
     LLAMA + "[speculative]\n": "speculative: speculative decoding is not simulated; remove the table",
     LLAMA
@@ -265,6 +266,7 @@ REFUSALS = {
     ),
     LLAMA + "tp = 0": "hardware.gh200.tp is 0, expected an integer >= 1",
     LLAMA + "tp = 4\nep = 3": "hardware.gh200.ep is 3, expected a divisor of tp (4)",
+    LLAMA + "replicas = 4294967295": "hardware.gh200.replicas is 4294967295, which makes 4294967295 workers",
     LLAMA.replace("gh200", "tpu"): 'hardware.tpu without a spec is "tpu", which the catalog does not hold',
     LLAMA + 'spec = "gpu"': 'hardware.gh200.spec is "gpu", which the catalog does not hold; expected a table',
     LLAMA + 'spec = { name = "X", memory_bandwidth = 1, memory_capacity = 1, flops_fp8 = 1 }': (

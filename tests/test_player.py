@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Event, Frame, Pause
+from inference_lab.faults.events import Await, Event, Frame, Pause, Raw
 from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
 from tests.memory import GET, Stage, body_of
@@ -113,6 +113,21 @@ def test_a_paused_player_writes_nothing_and_goes_on_when_resumed() -> None:
     transport.clear()
     stage.clock.advance(0.125)
     assert transport.value() == A_FRAME + b"0\r\n\r\n"
+
+
+def test_raw_bytes_wait_for_a_slow_reader_too_and_keep_their_place() -> None:
+    def script() -> Iterator[Event]:
+        yield from (Frame(b"abc"), Pause(125), Raw(b"zz"), Raw(b"yy"), Frame(b"abc"), Close.HANG)
+
+    stage = Stage(script)
+    channel, transport = stage.connect()
+    channel.dataReceived(GET)
+    body_of(transport)
+    channel.pauseProducing()
+    stage.clock.advance(1)
+    assert transport.value() == b""
+    channel.resumeProducing()
+    assert transport.value() == b"zzyy" + A_FRAME
 
 
 def test_frames_due_together_leave_in_bursts_and_other_streams_get_their_turn_between() -> None:

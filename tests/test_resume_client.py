@@ -160,10 +160,13 @@ def test_a_death_in_a_call_is_survived(
 @MODELS
 def test_words_then_a_call_survive_together(lab: MemoryLab, model: str) -> None:
     faults = "cut_between_frames;after_chunks=5;delay_ms=0, mid_tool_call;after_chunks=4;delay_ms=0"
-    data = spliced(lab, model, **hello(f"<<fault:{faults}>>"))
+    data = spliced(lab, model, **hello(f"<<fault:{faults}>>"), tools=TOOLS)
     verdict = verify(data, tokens=21, ended="clean")
     assert (verdict.outcome, verdict.findings) == ("whole", ())
     assert verdict.words == {"text": 5, "call": 16}
+    # The leg that opens the call has no tools of its own: they stand in its prompt.
+    assert data.count(b'"name":"find_it"') == 1
+    assert data.count(b'{\\"city\\": \\"') == 1
 
 
 @pytest.mark.parametrize("asked", [5, 6, 12, 48])

@@ -48,3 +48,37 @@ def test_an_answer_is_continued_from_every_word_by_every_form(
             completion = leg.usage["completion_tokens"] + told["continuation_tokens"]
             assert completion == on_chat.usage["completion_tokens"]
             assert leg.usage["total_tokens"] == on_chat.usage["total_tokens"]
+
+
+@pytest.mark.parametrize("model", files())
+def test_a_leg_that_is_not_streamed_says_the_same(lab: MemoryLab, model: str) -> None:
+    case = Case(lab, model)
+    heard = case.first(CHAT)
+    for k in (0, 5, 8, 9, 47, 48):
+        said = heard.said(k)
+        for form in FORMS:
+            path, prompt = case.prompt(form, case.family.raw(said, thinking=case.thinking), said)
+            leg = case.ask(path, **prompt)
+            whole = lab.post(path, {"model": model, **prompt})
+            choice = whole["choices"][0]
+            message = choice.get("message") or {"content": choice["text"]}
+            assert message["content"] == (leg.raw() if path == COMPLETIONS else leg.text("text"))
+            assert message.get("reasoning_content", "") == leg.text("reasoning")
+            assert (choice["finish_reason"], whole["usage"]) == (leg.finish, leg.usage)
+
+
+@pytest.mark.parametrize("family", ["lab", "hermes", "dsv4"])
+def test_a_chat_may_be_told_not_to_think(lab: MemoryLab, family: str) -> None:
+    """A prompt of the other mode is continued in it, for every form."""
+    thinker = Case(lab, f"{family}-thinks")
+    off = {"chat_template_kwargs": {"thinking": False}}
+    heard = thinker.first(CHAT, **off)
+    assert heard.text("reasoning") == ""
+    rendered = {"model": thinker.model, "messages": [*thinker.messages], **off, "return_rendered": True}
+    for k in (1, 7, 8, 39, 40):
+        said = heard.said(k)
+        told = lab.post("/v1/render", {**rendered, "continuation_text": said.content})
+        for prompt in (told["token_ids"], told["rendered"]):
+            assert said.content + thinker.ask(COMPLETIONS, prompt=prompt).raw() == heard.text("text")
+        for form in ("prefill", "continue"):
+            assert said.content + thinker.leg(form, "", said, **off).text("text") == heard.text("text")

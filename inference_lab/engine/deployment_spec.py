@@ -99,6 +99,10 @@ class KvAwareDecode(
 RouterSpec: TypeAlias = RoundRobin | LeastLoaded | PrefixAffinity | KvAware | KvAwareDecode
 
 
+MOST_WORKERS: Final = 65_536
+"""Schedulers of one deployment: each is simulated, and an absurd number would fill the memory without a word."""
+
+
 class TimeCorrection(Struct, frozen=True, forbid_unknown_fields=True):
     """Calibration of step times: `alpha` (a factor) times roofline and collectives, plus `beta` seconds."""
 
@@ -131,6 +135,11 @@ class Deployment(Struct, frozen=True):
             force_setattr(self, "replicas", 1)
         if self.tp % self.ep:
             raise ValueError(f"ep is {self.ep}, expected a divisor of tp ({self.tp})")
+        workers = self.replicas * (self.tp if self.dp_attention else 1)
+        if workers > MOST_WORKERS:
+            raise ValueError(
+                f"replicas is {self.replicas}, which makes {workers} workers; at most {MOST_WORKERS}"
+            )
         fabric = self.hardware.fabric
         if self.tp > 1:
             if fabric is None:

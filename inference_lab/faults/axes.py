@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.dialects import DIALECTS
 from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.leg_keys import REJECTIONS
 from inference_lab.faults.values import (
     U32_MAX,
     U64_MAX,
@@ -41,8 +43,8 @@ AXES: Final[Mapping[str, Axis]] = {
     "after_chunks": Axis(Integer(U32_MAX, words=("all",)), "content frames before the fault point"),
     "delay_ms": Axis(_MS, "milliseconds between frames"),
     "content": Axis(
-        Choice("text", "reasoning", "tool_call"),
-        "what the content frames carry",
+        Choice("text", "reasoning", "tool_call", "tool_call_parallel", "tool_call_complete"),
+        "what the content frames carry: a call, a whole one and a second, one that the last frame closes",
     ),
     "reasoning_key": Axis(Choice("reasoning_content", "reasoning"), "the delta's key of reasoning, on chat"),
     "tokens_per_frame": Axis(
@@ -85,6 +87,18 @@ AXES: Final[Mapping[str, Axis]] = {
         "when token counts are sent",
     ),
     "done": Axis(Choice("true", "false", "twice"), "the [DONE] at the end"),
+    "overlap": Axis(Integer(U32_MAX), "legs: begins so many words too early"),
+    "skip": Axis(Integer(U32_MAX), "legs: leaves so many words out"),
+    "restart": Axis(Flag(), "legs: begins again with word 0"),
+    "bos_shift": Axis(Flag(), "legs: counts one prompt token more"),
+    "role_again": Axis(Flag(), "legs: a second role frame, on chat"),
+    "instant_stop": Axis(Flag(), "legs: says nothing, and that the answer is complete"),
+    "usage_off_by": Axis(Signed(U32_MAX, words=("none",)), "legs: a wrong completion_tokens"),
+    "reject": Axis(
+        Choice("none", *REJECTIONS),
+        "legs: refused as a server does that knows no prefill, not this parameter, not this length",
+    ),
+    "strict_params": Axis(Flag(), "a request with fields that are not known is refused"),
     "at": Axis(
         Choice("frames", "request", "head", "role"),
         "how far it gets: not one byte, the head only, the role frame only",
@@ -145,5 +159,6 @@ AXES: Final[Mapping[str, Axis]] = {
         "how the response ends",
     ),
     "idle_ms": Axis(_MS, "how long an idle connection lives, with close=idle_close"),
+    "dialect": Axis(Choice(*DIALECTS), "whose way of writing a stream; else the model's"),
     "name": Axis(Text(), "a name for the log"),
 }

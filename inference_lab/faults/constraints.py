@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 
+from inference_lab.dialects import LAB
 from inference_lab.faults.death import ALL, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.leg_keys import leg_key
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
@@ -32,10 +34,18 @@ CONTENT_KEYS: Final = (
     "text_in_finish",
     "finish",
     "usage",
+    "overlap",
+    "skip",
+    "restart",
+    "bos_shift",
+    "role_again",
+    "instant_stop",
+    "usage_off_by",
 )
 # What a response that is no stream cannot show.
 STREAM_KEYS: Final = (
     *CONTENT_KEYS,
+    "reject",
     "error",
     "done",
     "at",
@@ -58,6 +68,8 @@ STREAM_KEYS: Final = (
     "chunk_error",
     "encoding",
 )
+# How many frames these contents take at least.
+CALL_FRAMES: Final = {"tool_call_parallel": 5, "tool_call_complete": 3}
 # Closes behind a chunked terminator.
 COMPLETE: Final = ("terminator", "terminator_rst", "idle_close", "stale")
 
@@ -104,6 +116,11 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         STREAM_KEYS, lambda d: d.answer_as == "sse", "goes with a stream: answer_as answers without one"
+    ),
+    Constraint(
+        ("dialect",),
+        lambda d: d.dialect == LAB.name or (d.status, d.answer_as, d.at == "request") == (200, "sse", False),
+        "is seen on a stream only: status, answer_as and at=request answer without one",
     ),
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
     Constraint(("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with status"),
@@ -159,6 +176,44 @@ CONSTRAINTS: Final = (
         ("content",),
         lambda d: d.after_chunks != ALL,
         "needs a number of after_chunks: the whole answer is text",
+    ),
+    Constraint(
+        ("content",),
+        lambda d: d.content not in CALL_FRAMES or _at_least(d, CALL_FRAMES[d.content]),
+        "=tool_call_parallel needs after_chunks of at least 5, tool_call_complete of at least 3",
+    ),
+    Constraint(
+        ("content",),
+        lambda d: d.content != "tool_call_complete" or d.tear.word == "none",
+        "=tool_call_complete has no frame behind it that could be torn",
+    ),
+    Constraint(
+        ("overlap", "skip"),
+        lambda d: d.content not in CALL_FRAMES and not d.restart and not (d.overlap and d.skip),
+        "goes with text, reasoning or one open call, and neither with restart nor with the other",
+    ),
+    Constraint(
+        ("restart",),
+        lambda d: d.content in {"text", "reasoning"},
+        "goes with text or reasoning",
+    ),
+    Constraint(
+        ("bos_shift", "usage_off_by"),
+        lambda d: (
+            d.usage not in {"never", "null_every_chunk", "zero_every_chunk"}
+            and (d.finish != NONE or d.usage in {"always", "every_chunk"})
+        ),
+        "needs counts on the wire",
+    ),
+    Constraint(
+        ("instant_stop",),
+        lambda d: not (d.overlap or d.skip or d.restart or d.usage_off_by != "none"),
+        "says nothing: it excludes overlap, skip, restart and usage_off_by",
+    ),
+    Constraint(
+        ("reject",),
+        lambda d: leg_key(msgspec.structs.replace(d, reject="none")) is None,
+        "excludes the other keys of legs: nothing is left for them to act on",
     ),
     Constraint(("reasoning_key",), lambda d: d.content == "reasoning", "goes with content=reasoning"),
     Constraint(
@@ -277,9 +332,11 @@ def acts_without_stream(death: Death) -> bool:
         return True
     if death.answer_as != HEALTHY.answer_as:
         return death.answer_as != "json"  # which is the answer such a request gets anyway
+    if death.dialect not in {None, LAB.name}:
+        return False
     others = (key for key in STREAM_KEYS if getattr(death, key) != getattr(HEALTHY, key))
     return (
-        death.ttft_ms > 0
+        (death.ttft_ms > 0 or death.strict_params)
         and next(others, None) is None
         and death.close in {"terminator", "fin", "rst", "hang"}
     )

@@ -60,6 +60,17 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     text_in_finish: bool = False
     usage: str = "asked"
     done: str = "true"
+    # only where words have been passed on already
+    overlap: int = 0
+    skip: int = 0
+    restart: bool = False
+    bos_shift: bool = False
+    role_again: bool = False
+    instant_stop: bool = False
+    usage_off_by: int | str = "none"
+    reject: str = "none"
+    # on any request
+    strict_params: bool = False
     # how far it gets, and what stands in front
     at: str = "frames"
     ttft_ms: int = 0
@@ -91,6 +102,9 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     # the end
     close: str = "terminator"
     idle_ms: int = 0
+    # who writes it: None is the model's own dialect; `given` are the keys that then win over the dialect
+    dialect: str | None = None
+    given: frozenset[str] = frozenset()
     # for whoever reads the log
     name: str | None = None
 

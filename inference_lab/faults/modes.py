@@ -76,5 +76,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "empty_200": Mode({"answer_as": "empty"}, "proxies whose upstream answered nothing"),
     "json_200": Mode({"answer_as": "json"}, "servers that ignore `stream`"),
     "first_frame_error": Mode({"at": "head", "error": "sglang"}, "SGLang with a full queue"),
+    "echo_restart": Mode({"restart": True}, "layers whose upstream ignores what it is to continue"),
+    "echo_overlap": Mode({"overlap": 3}, "models that repeat the last words they are given"),
     "stale_connection": Mode({"close": "stale"}, "keep-alive races of uvicorn and Node"),
 }

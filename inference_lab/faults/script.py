@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.dialects import LAB, Dialect
 from inference_lab.faults import framing
 from inference_lab.faults.death import Close, Death
 from inference_lab.faults.errors import DEFAULT_MESSAGE
@@ -19,14 +20,12 @@ from inference_lab.faults.values import Bare
 from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from inference_lab.faults.content import Source
     from inference_lab.pieces import Piece
 
-_EVENT_STREAM: Final = b"text/event-stream; charset=utf-8"
-_STREAM_HEADERS: Final = ((b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no"))
-STREAM_HEAD: Final = Head(200, ((b"content-type", _EVENT_STREAM), *_STREAM_HEADERS))
+STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
 _CLOSING: Final = (b"connection", b"close")
 _JSON_TYPE: Final = b"application/json"
 _HTML_TYPE: Final = b"text/html"
@@ -71,9 +70,8 @@ def fault_script(
     elif death.status != 200 or death.answer_as != "sse" or not streaming:  # 200 is a stream's own status
         events = _answered(death, whole)
     else:
-        events = _streamed(
-            death, DeathStream(death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage)
-        )
+        stream = DeathStream(death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage)
+        events = _streamed(death, shape.dialect, stream)
     return _ended(events, death)
 
 
@@ -89,7 +87,7 @@ def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
     yield close
 
 
-def _streamed(death: Death, stream: DeathStream) -> Iterator[Event]:
+def _streamed(death: Death, dialect: Dialect, stream: DeathStream) -> Iterator[Event]:
     events = respelled(stream.events(), death)
     events = framing.coded(framing.segmented(events, death), death)
     framed = framing.broken(events, death)
@@ -97,17 +95,19 @@ def _streamed(death: Death, stream: DeathStream) -> Iterator[Event]:
         counted = list(framed)
         body_bytes = sum(len(event.data) for event in counted if isinstance(event, (Frame, Raw)))
         offset = 0 if death.length == "both" else int(death.length)
-        yield _head(death, chunked=death.length == "both", content_length=max(0, body_bytes + offset))
+        yield _head(
+            death, dialect, chunked=death.length == "both", content_length=max(0, body_bytes + offset)
+        )
         yield from counted
     else:
-        yield _head(death, chunked=death.close != "eof")
+        yield _head(death, dialect, chunked=death.close != "eof")
         yield from framed
     yield from stream.hanging()
 
 
-def _head(death: Death, *, chunked: bool, content_length: int | None = None) -> Head:
-    kind = _EVENT_STREAM if death.content_type is None else death.content_type.encode()
-    headers = [(b"content-type", kind), *_STREAM_HEADERS]
+def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int | None = None) -> Head:
+    kind = dialect.content_type if death.content_type is None else death.content_type.encode()
+    headers = [(b"content-type", kind), *dialect.headers]
     if death.encoding in {"gzip", "gzip_truncated"}:
         headers.append((b"content-encoding", b"gzip"))
     if death.close in {"fin_close", "eof"}:
@@ -172,33 +172,84 @@ def healthy_script(
 
     `counts` is called when the usage frame is due, since the engine knows what was cached only then.
     """
-    yield STREAM_HEAD
-    opening = shape.opening
-    for piece in pieces:
-        yield Await(piece.token_count)
-        if opening is not None:  # with the first token, so that the first frame is the time to first token
+    yield _stream_head(shape.dialect)
+    finished = False
+    if shape.dialect is not LAB:
+        finished = yield from _in_dialect(shape, pieces, finish)
+    else:
+        opening = shape.opening
+        begun = False
+        for piece in pieces:
+            yield Await(piece.token_count)
+            if begun:
+                yield Frame(shape.content(piece))
+                continue
+            begun = True
+            if (
+                opening is not None
+            ):  # with the first token, so that the first frame is the time to first token
+                yield Frame(opening)
+            yield Frame(shape.content(piece, first=True))
+        if opening is not None and not begun:
             yield Frame(opening)
-            opening = None
-        yield Frame(shape.content(piece))
-    if opening is not None:
-        yield Frame(opening)
-    yield Frame(shape.finish(finish))
+    if not finished:
+        yield Frame(shape.finish(finish))
     if include_usage:
-        yield Frame(shape.usage(counts()))
+        yield Frame(shape.usage(counts(), finish))
     yield Frame(DONE)
     yield Close.TERMINATOR
+
+
+def _in_dialect(shape: Shape, pieces: Iterable[Piece], finish: str) -> Generator[Event, None, bool]:
+    """The content of a healthy answer in any dialect; whether the last frame has carried the finish."""
+    dialect, opening = shape.dialect, shape.opening
+    first = True
+    for piece, is_last in _with_last(pieces):
+        yield Await(piece.token_count)
+        if first and opening is not None:
+            yield Frame(opening)
+        if dialect.comment:
+            yield Frame(dialect.comment)
+        if is_last and dialect.finish_rides:
+            yield Frame(shape.finish_with(piece, finish, first=first))
+        else:
+            yield Frame(shape.content(piece, first=first))
+        first = False
+    if first and opening is not None:
+        yield Frame(opening)
+    return dialect.finish_rides and not first
+
+
+def _with_last(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bool]]:
+    """Each piece, and whether it is the last one."""
+    held: Piece | None = None
+    for piece in pieces:
+        if held is not None:
+            yield held, False
+        held = piece
+    if held is not None:
+        yield held, True
+
+
+def _stream_head(dialect: Dialect) -> Head:
+    """The head of a stream that nothing is wrong with."""
+    return (
+        STREAM_HEAD
+        if dialect is LAB
+        else Head(200, ((b"content-type", dialect.content_type), *dialect.headers))
+    )
 
 
 def echo_script(
     shape: Shape, contents: Iterable[bytes], finish: str, counts: Counts, *, include_usage: bool
 ) -> Iterator[Event]:
     """The events of a verbatim answer: `contents` are its content frames, and every frame is due at once."""
-    yield STREAM_HEAD
+    yield _stream_head(shape.dialect)
     if shape.opening is not None:
         yield Frame(shape.opening)
     yield from map(Frame, contents)
     yield Frame(shape.finish(finish))
     if include_usage:
-        yield Frame(shape.usage(counts))
+        yield Frame(shape.usage(counts, finish))
     yield Frame(DONE)
     yield Close.TERMINATOR

@@ -34,6 +34,7 @@ def _respelled(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[E
     held: Frame | None = None  # the last frame may have to lose its blank line
     waiting: list[Event | FaultPoint] = []
     number = 0
+    begun = False  # a block that is an event is out
     for event in events:
         if not isinstance(event, (Frame, Raw)):
             if held is None:
@@ -50,7 +51,9 @@ def _respelled(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[E
             yield event
             continue
         prefix = _prefix(death, number)
-        held = Frame(prefix + _spelled(event.data, death, number))
+        is_first = not begun and not event.data.startswith(b":")
+        begun = begun or is_first
+        held = Frame(prefix + _spelled(event.data, death, number, is_first=is_first))
         number += 1
     if held is not None:
         yield held if death.final_blank else Frame(held.data.removesuffix(_EOLS[death.eol]))
@@ -67,15 +70,14 @@ def _prefix(death: Death, number: int) -> bytes:
     return mark + alone
 
 
-def _spelled(block: bytes, death: Death, number: int) -> bytes:
+def _spelled(block: bytes, death: Death, number: int, *, is_first: bool) -> bytes:
     """One block in the death's spelling; a torn one keeps its tear."""
     whole = block.endswith(b"\n\n")
     lines = (block[:-2] if whole else block).split(b"\n")
     written: list[bytes] = []
-    is_event = not block.startswith(b":")
-    if is_event and death.id:
+    if death.id and not block.startswith(b":"):
         written.append(b"id: %d" % number)
-    if is_event and number == 0 and isinstance(death.retry, int):
+    if is_first and isinstance(death.retry, int):
         written.append(b"retry: %d" % death.retry)
     for line in lines:
         if line.startswith(b"data: "):

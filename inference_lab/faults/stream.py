@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from inference_lab.pieces import Piece
 
 _E_ACUTE: Final = "é"
-_NULL_FINISH: Final = b'"finish_reason":null'
 _BLOCK_BYTES: Final = 65_536
 
 HEARTBEATS: Final = {
@@ -61,6 +60,14 @@ class DeathStream:
         self._pieces = source.endless(death.content)
         self._dresses = death.finish == EMPTY_EACH or death.usage.endswith("_chunk")
         self._behind: Iterator[Piece] = iter(())
+        dialect = shape.dialect
+        self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
+        # A content frame; chosen once, since it is said of each.
+        self._say = self._frame if self._comment is None else self._say_with_comment
+        self._begun = False  # a content frame is out
+        self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
+        self._held: Piece | None = None  # the piece that the finish rides on
+        self._finished = False
         self._check()
 
     def _check(self) -> None:
@@ -70,10 +77,14 @@ class DeathStream:
             frames = frames_in(self._source.words, death.tokens_per_frame)
         else:
             frames = int(death.after_chunks)
+        if (death.at == "role" or death.role_again) and self._shape.opening is None:
+            key = "at=role" if death.at == "role" else "role_again"
+            raise ValueError(f"{key} needs a role frame, which {self._shape.dialect.name} does not have here")
         if death.tear.word in {"utf8", "byte"}:
-            self._torn(frame_at(self._pieces, frames, death.tokens_per_frame))
+            self._torn(frame_at(self._pieces, frames, death.tokens_per_frame), first=frames == 0)
         if death.frame_bytes is not None and death.at == "frames":
-            frame = self._shape.content(frame_at(self._pieces, frames - 1, death.tokens_per_frame))
+            last = frame_at(self._pieces, frames - 1, death.tokens_per_frame)
+            frame = self._shape.content(last, first=frames == 1)
             if death.frame_bytes < len(self._dressed(frame)):
                 raise ValueError(
                     f"frame_bytes={death.frame_bytes} is less than the frame's {len(frame)} bytes"
@@ -85,6 +96,8 @@ class DeathStream:
         yield from self._silence(death.ttft_ms)
         if shape.opening is not None and death.at in {"frames", "role"}:
             yield from self._frame(shape.opening)
+            if death.role_again:
+                yield from self._frame(shape.opening)
         if death.at == "frames":
             yield from self._content()
         else:
@@ -113,6 +126,8 @@ class DeathStream:
         else:
             self._behind = grouped(endless, death.tokens_per_frame)
             before = islice(self._behind, int(death.after_chunks))
+        if self._rides and death.then == "end":
+            before = self._all_but_last(before)
         last = int(death.after_chunks) - 1 if death.frame_bytes is not None else -1
         recent: deque[bytes] = deque(maxlen=death.sequence.number if death.sequence.word == "dup" else 0)
         for place, piece in enumerate(before):
@@ -121,16 +136,36 @@ class DeathStream:
                 yield from self._padded(frame)
             else:
                 recent.append(frame)
-                yield from self._frame(frame)
+                yield from self._say(frame)
+        if self._held is not None:
+            yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._paced(Frame(self._torn(next(self._behind))))
+            torn = self._torn(next(self._behind), first=not self._begun)
+            yield from self._behind_comment(Frame(torn))
         yield FAULT_POINT
         for frame in self._disorder(recent):
-            yield from self._frame(frame)
+            yield from (self._say if death.sequence.word in {"dup", "swap"} else self._frame)(frame)
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
-            while self._words < self._source.words:
-                yield from self._frame(self._counted(next(self._behind)))
+            for piece in self._all_but_last(self._rest()) if self._rides else self._rest():
+                yield from self._say(self._counted(piece))
+            if self._held is not None:
+                yield from self._finish_on(self._held)
+
+    def _rest(self) -> Iterator[Piece]:
+        """What the whole answer still lacks."""
+        words = self._words
+        while words < self._source.words:
+            piece = next(self._behind)
+            words += piece.words
+            yield piece
+
+    def _all_but_last(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
+        """The pieces but the last, which is held for the finish to ride on."""
+        for piece in pieces:
+            if self._held is not None:
+                yield self._held
+            self._held = piece
 
     def _disorder(self, recent: deque[bytes]) -> Iterator[bytes]:
         """The frames that `malformed` and `sequence` put at the fault point."""
@@ -154,9 +189,12 @@ class DeathStream:
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
         self._words += piece.words
-        return self._shape.content(piece)
+        if self._begun:
+            return self._shape.content(piece)
+        self._begun = True
+        return self._shape.content(piece, first=True)
 
-    def _torn(self, piece: Piece) -> bytes:
+    def _torn(self, piece: Piece, *, first: bool) -> bytes:
         """The part of one more frame that still goes out.
 
         Raises:
@@ -169,9 +207,9 @@ class DeathStream:
             accent = _E_ACUTE.upper() if piece.channel == "reasoning" else _E_ACUTE
             if not piece.delta.endswith(accent):
                 piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
-            frame = self._shape.content(piece)
+            frame = self._shape.content(piece, first=first)
             return frame[: frame.rindex(accent.encode()) + 1]
-        frame = self._shape.content(piece)
+        frame = self._shape.content(piece, first=first)
         if tear.word == "byte":
             if tear.number > len(frame):
                 raise ValueError(f"tear=byte:{tear.number} is past the frame, which has {len(frame)} bytes")
@@ -188,7 +226,7 @@ class DeathStream:
         frame = self._dressed(frame)
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
-        yield from self._paced(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
+        yield from self._behind_comment(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
         yield Raw(b"}\n\n\r\n")
@@ -202,23 +240,34 @@ class DeathStream:
                 yield from self._frame(shape.usage(self._counts()))
             return
         reason = self._reason()
-        if death.text_in_finish:
-            piece = next(self._behind)
-            self._tokens += piece.token_count
-            frame = shape.finish_with(piece, reason)
-        else:
-            frame = shape.finish(reason)
-        if death.usage == "on_finish":
-            frame = _with_usage(frame, self._counts().json())
-        yield from self._frame(frame)
-        if death.sequence.word == "double_finish":
+        if not self._finished:
+            if death.text_in_finish:
+                frame = self._finishing(next(self._behind))
+            else:
+                frame = self._with_counts(shape.finish(reason))
             yield from self._frame(frame)
+            if death.sequence.word == "double_finish":
+                yield from self._frame(frame)
         if death.sequence.word == "after_finish":
-            yield from self._frame(self._counted(next(self._behind)))
+            yield from self._say(self._counted(next(self._behind)))
         if death.usage == "with_choices":
-            yield from self._frame(_with_usage(shape.finish(reason), self._counts().json()))
+            yield from self._frame(self._with_usage(shape.finish(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
-            yield from self._frame(shape.usage(self._counts()), dress=False)
+            yield from self._frame(shape.usage(self._counts(), reason), dress=False)
+
+    def _finish_on(self, piece: Piece) -> Iterator[Event]:
+        """A content frame with the finish on it."""
+        self._finished = True
+        return self._say(self._finishing(piece))
+
+    def _finishing(self, piece: Piece) -> bytes:
+        self._tokens += piece.token_count
+        self._words += piece.words
+        return self._with_counts(self._shape.finish_with(piece, self._reason(), first=not self._begun))
+
+    def _with_counts(self, frame: bytes) -> bytes:
+        """The finish frame as it goes out."""
+        return self._with_usage(frame) if self._death.usage == "on_finish" else frame
 
     def _reason(self) -> str:
         death = self._death
@@ -227,9 +276,20 @@ class DeathStream:
         return self._source.finish if death.after_chunks == ALL or death.then == "rest" else "stop"
 
     def _counts(self) -> Counts:
-        return Counts(self._prompt_tokens, self._tokens)
+        death = self._death
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, self._tokens + off_by))
 
     # -- one frame
+
+    def _say_with_comment(self, frame: bytes) -> Iterator[Event]:
+        return self._behind_comment(Frame(self._dressed(frame)))
+
+    def _behind_comment(self, event: Event) -> Iterator[Event]:
+        """A content frame, with what the dialect puts in front of it."""
+        if self._comment is None:
+            return self._paced(event)
+        return chain(self._paced(self._comment), (event,))
 
     def _frame(self, frame: bytes, *, dress: bool = True) -> Iterator[Event]:
         return self._paced(Frame(self._dressed(frame) if dress else frame))
@@ -246,14 +306,20 @@ class DeathStream:
             return frame
         death = self._death
         if death.finish == EMPTY_EACH:
-            frame = frame.replace(_NULL_FINISH, b'"finish_reason":""')
+            dialect = self._shape.dialect
+            frame = frame.replace(dialect.open_finish, dialect.empty_finish)
         if death.usage == "every_chunk":
-            return _with_usage(frame, self._counts().json())
+            return self._with_usage(frame)
         if death.usage == "null_every_chunk":
-            return _with_usage(frame, b"null")
+            return _followed_by(frame, b"null")
         if death.usage == "zero_every_chunk":
-            return _with_usage(frame, Counts(0, 0).json())
+            return self._with_usage(frame, Counts(0, 0))
         return frame
+
+    def _with_usage(self, frame: bytes, counts: Counts | None = None) -> bytes:
+        """The frame with counts, those so far if no others, behind its choices."""
+        counts = counts or self._counts()
+        return _followed_by(frame, counts.json(total_first=self._shape.dialect.total_first))
 
     # -- silence
 
@@ -288,6 +354,15 @@ class DeathStream:
             sent += 1
 
 
-def _with_usage(frame: bytes, usage: bytes) -> bytes:
-    """The frame with `usage` behind its choices."""
-    return frame.removesuffix(b"}\n\n") + b',"usage":' + usage + b"}\n\n"
+def _may_ride(death: Death) -> bool:
+    """Whether nothing comes between the last content frame and the finish, so that the one may carry the other."""
+    between = death.malformed or death.sequence.word not in {"none", "after_finish", "after_done"}
+    if death.then == "rest":
+        between = death.sequence.word == "double_finish"
+    whole = death.at == "frames" and death.tear.word == "none" and death.frame_bytes is None
+    return whole and not between and death.finish != NONE and death.error == "none"
+
+
+def _followed_by(frame: bytes, usage: bytes) -> bytes:
+    """The frame with `usage` behind its choices, in place of a null that the dialect has there."""
+    return frame.removesuffix(b"}\n\n").removesuffix(b',"usage":null') + b',"usage":' + usage + b"}\n\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.faults.plan import FaultPlan
+
+
+CONFIGURED: Final = "[fault]"
+"""The source of what a model's file asks for."""
 
 
 class Trigger(msgspec.Struct, frozen=True):
@@ -41,7 +45,7 @@ def choose(
     if in_prompt is not None:
         return Trigger("prompt", fault=in_prompt.fault_for(progress))
     if configured is not None:
-        return Trigger("[fault]", fault=configured.fault_for(progress))
+        return Trigger(CONFIGURED, fault=configured.fault_for(progress))
     echo = find_echo()
     if echo is not None:
         return Trigger("echo", echo=echo)

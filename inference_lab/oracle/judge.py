@@ -1,6 +1,7 @@
 """Was the splice right? Judge what a gateway's client received, byte for byte as it came."""
 
 import codecs
+import re
 from collections.abc import Iterable
 from typing import Final, Literal
 
@@ -18,6 +19,7 @@ _NORMAL_FINISHES: Final = frozenset({"stop", "length", "tool_calls"})
 _HEAD_BYTES: Final = 64
 _BOM: Final = codecs.BOM_UTF8
 _BLANKS: Final = b" \t\r\n"
+_PAGE: Final = re.compile(rb"<!doctype\s+html|<html[^<>]*>\s*<(?:head|body)", re.IGNORECASE)
 
 
 def verify(  # what a caller may know about a stream, each by its name
@@ -55,7 +57,7 @@ class _Judge:
         self._answer = Answer(self._report, said)
         self._count = 0
         self._head = b""
-        self._form: _Sse | _Json | _Plain | None = None
+        self._form: _Sse | _Json | _Page | _Plain | None = None
 
     def feed(self, block: bytes) -> None:
         """The next bytes."""
@@ -68,13 +70,15 @@ class _Judge:
             self._choose()
 
     def _choose(self) -> None:
-        """Decide by the first bytes: events unless they rule that out, a JSON answer for a brace."""
+        """Decide by the first bytes: events unless they rule that out, a JSON answer for a brace, an HTML page."""
         head = self._head.removeprefix(_BOM)
         first = head.lstrip(_BLANKS)
         if not first or may_be_sse(first[:_HEAD_BYTES]) or _BOM.startswith(self._head):
             self._form = _Sse(self._report, self._answer, len(self._head) - len(head))
         elif first.startswith(b"{"):
             self._form = _Json(self._report, self._answer)
+        elif _PAGE.match(first):
+            self._form = _Page(self._answer)
         else:
             self._form = _Plain(self._report, self._said)
         self._form.feed(head)
@@ -135,7 +139,7 @@ class _Judge:
             and completion != counted
             and not (answer.has_markup and completion > counted)
         ):
-            if not died and completion > counted:
+            if not died and completion > counted and (tokens is None or words < tokens):
                 missing = missing or f"{words} words where usage counts {completion} tokens, and a normal end"
             else:
                 report.find(Kind.USAGE_WORDS, f"usage counts {completion} tokens where {words} words came")
@@ -202,6 +206,16 @@ class _Json:
                 self._report.find(Kind.NOT_JSON, f"the answer is no JSON: {data[:60]!r}")
             return
         self._answer.frame(frame)
+
+
+class _Page:
+    """An error page in place of an answer: nothing was said, and nobody can take it for an answer."""
+
+    def __init__(self, answer: Answer) -> None:
+        answer.error = True
+
+    def feed(self, block: bytes) -> None:
+        """The next bytes, whatever they say."""
 
 
 class _Plain:

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
+import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import healthy
+from inference_lab.dialects import DIALECTS, LAB
 from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
-from inference_lab.faults.trigger import choose
+from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.legs import directive_in
+from inference_lab.position import restarted
 from inference_lab.shapes import ChatShape, Completion, Counts
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import NEEDS_STREAM, acting, acts, refuse_without_effect, require_chunks
+from inference_lab.web.checks import (
+    NEEDS_STREAM,
+    acting,
+    acts,
+    refuse_leg_keys,
+    refuse_without_effect,
+    require_chunks,
+)
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
-from inference_lab.web.requests import Common
+from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
@@ -31,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inference_lab.answer import Plan
+    from inference_lab.calls import CallTarget
+    from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
     from inference_lab.pieces import Pieces
@@ -66,8 +79,8 @@ Answer: TypeAlias = bytes | Stream | Deferred[bytes]
 class Answers:
     """Answers accepted requests.
 
-    `directives` admits directives in prompts; `wall_seconds` gives `created` and `random_digits` the id on the engine
-    path; `max_streams` is how many streams may be open at once.
+    `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
+    `created` and `random_digits` the id on the engine path; `max_streams` is how many streams may be open at once.
     """
 
     def __init__(
@@ -78,9 +91,11 @@ class Answers:
         wall_seconds: Callable[[], float],
         random_digits: Callable[[], str],
         max_streams: int | None = None,
+        incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
         self._directives = directives
+        self._incidents = incidents
         self._wall_seconds = wall_seconds
         self._random_digits = random_digits
         self._max_streams = max_streams
@@ -95,6 +110,7 @@ class Answers:
         if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
+        refuse_leg_keys(accepted.header_plan, prompt.position.progress)
         trigger = choose(
             prompt.position.progress,
             accepted.header_plan,
@@ -104,7 +120,17 @@ class Answers:
         )
         if trigger.fault is not None:
             require_chunks(request)
-            refuse_without_effect(trigger.fault, request, chat=endpoint.is_chat)
+            refuse_without_effect(
+                trigger.fault,
+                request,
+                chat=endpoint.is_chat,
+                counts=body.include_usage or trigger.source == CONFIGURED,
+            )
+            if trigger.fault.death.strict_params:
+                refuse_unknown_fields(accepted.raw, endpoint.kind)
+            incident = trigger.fault.incident
+            if incident is not None:
+                return self._replay(endpoint, accepted, prompt, trigger.fault, incident, trigger.source)
             return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
@@ -123,11 +149,12 @@ class Answers:
                     request=request,
                 )
                 return None
-            plan = plan_from_prompt(text)
+            plan = plan_from_prompt(text, self._incidents)
         except ValueError as error:
             if not self._directives:
                 return None
-            reason = str(error) if isinstance(error, DirectiveError) else str(DirectiveError(str(error)))
+            known = DirectiveError(str(error), self._incidents)
+            reason = str(error if isinstance(error, DirectiveError) else known)
             raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
             raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
@@ -137,17 +164,26 @@ class Answers:
         self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
     ) -> Stream:
         body, style, death = accepted.body, accepted.served.style, fault.death
-        completion = self._fixed_completion(endpoint, accepted, fault.canonical())
+        dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
+        completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
+        if death.restart:
+            prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
         answer = _text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, chat=endpoint.is_chat, call=call_target_of(body)
+            style, prompt.position, answer, death, chat=endpoint.is_chat, call=_call_target(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
         try:
             script = fault_script(
                 death,
-                endpoint.shape(body, completion, prompt, reasoning_key=death.reasoning_key),
+                endpoint.shape(
+                    body,
+                    completion,
+                    prompt,
+                    dialect,
+                    death.reasoning_key if "reasoning_key" in death.given else None,
+                ),
                 source,
                 prompt_tokens=prompt_tokens,
                 include_usage=body.include_usage,
@@ -160,8 +196,40 @@ class Answers:
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
+    def _replay(
+        self,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        fault: Fault,
+        incident: Incident,
+        origin: str,
+    ) -> Stream:
+        chat = endpoint.is_chat
+        source = AnswerSource(
+            accepted.served.style,
+            prompt.position,
+            _text_plan(endpoint, accepted, prompt),
+            fault.death,
+            chat=chat,
+            call=_call_target(accepted.body, prompt),
+        )
+        delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
+        try:
+            script = incident_script(
+                incident,
+                self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
+                source.endless("text") if incident.words else (),
+                chat=chat,
+                delay_ms=delay_ms,
+            )
+        except ValueError as error:
+            raise bad_directive(f"{fault.mode}: {error}") from None
+        trigger = f"{origin} {fault.canonical()}"
+        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
-        completion = self._fixed_completion(CHAT, accepted, "")
+        completion = self._fixed_completion(CHAT, accepted, "", LAB)
         counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
         if not accepted.body.stream:
             whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
@@ -185,15 +253,18 @@ class Answers:
         refusal = engine.refusal(job)
         if refusal is not None:
             raise _context_exceeded(f"this request can never run: {refusal}", endpoint)
+        dialect = accepted.served.dialect
         completion = Completion(
-            endpoint.id_prefix + self._random_digits(), int(self._wall_seconds()), accepted.served.config.name
+            (dialect.id_prefix or endpoint.id_prefix) + self._random_digits(),
+            int(self._wall_seconds()),
+            accepted.served.config.name,
         )
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
         if accepted.body.stream:
-            shape = endpoint.shape(accepted.body, completion, prompt)
+            shape = endpoint.shape(accepted.body, completion, prompt, dialect)
 
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.
@@ -228,9 +299,13 @@ class Answers:
         )
 
     @staticmethod
-    def _fixed_completion(endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str) -> Completion:
+    def _fixed_completion(
+        endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
+    ) -> Completion:
         digits = response_digits(endpoint.path, accepted.raw, fault, accepted.request_id)
-        return Completion(endpoint.id_prefix + digits, FIXED_CREATED, accepted.served.config.name)
+        return Completion(
+            (dialect.id_prefix or endpoint.id_prefix) + digits, FIXED_CREATED, accepted.served.config.name
+        )
 
 
 def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
@@ -305,6 +380,11 @@ def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -
 
 def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
     return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+
+
+def _call_target(body: Common, prompt: Prompt) -> CallTarget:
+    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
+    return call_target_of(body) if body.tools else prompt.position.first_tool
 
 
 def _discard(_: object) -> None:

@@ -10,6 +10,7 @@ from inference_lab.errors import bad_directive, body_too_large
 from inference_lab.faults.constraints import acts_without_stream
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
@@ -37,11 +38,14 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
 
 
 class Checks:
-    """`directives` admits what clients may ask for themselves."""
+    """`directives` admits what clients may ask for themselves, `incidents` are modes beside the built-in ones."""
 
-    def __init__(self, models: ServedModels, *, directives: bool) -> None:
+    def __init__(
+        self, models: ServedModels, *, directives: bool, incidents: Incidents = NO_INCIDENTS
+    ) -> None:
         self._models = models
         self._directives = directives
+        self._incidents = incidents
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -77,7 +81,7 @@ class Checks:
         try:
             # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
             # which the grammar refuses where they stand.
-            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"))
+            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"), self._incidents)
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
@@ -91,8 +95,13 @@ class Checks:
 def acts(plan: FaultPlan, *, streaming: bool) -> bool:
     """Whether every element of a plan has an effect on a request, streaming or not."""
     return streaming or all(
-        element is not None and acts_without_stream(element.death) for element in plan.elements
+        element is not None and _acts_without_stream(element) for element in plan.elements
     )
+
+
+def _acts_without_stream(fault: Fault) -> bool:
+    incident = fault.incident
+    return acts_without_stream(fault.death) if incident is None else not incident.needs_stream
 
 
 def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
@@ -100,8 +109,19 @@ def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
     return plan if plan is not None and acts(plan, streaming=streaming) else None
 
 
-def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> None:
-    """Refuse what this endpoint or connection cannot show.
+def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
+    """Refuse a header's key that only a later leg can show, on a request that has passed on no word.
+
+    Raises:
+        ApiError: 400 `invalid_fault_directive`.
+    """
+    key = None if header is None or progress else header.leg_key
+    if key is not None:
+        raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
+
+
+def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool, counts: bool) -> None:
+    """Refuse what this endpoint or connection cannot show; `counts`: usage is asked for, or it does not matter.
 
     Raises:
         ApiError: 400 `invalid_fault_directive`.
@@ -110,6 +130,11 @@ def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool) -> N
     if not chat and (death.at == "role" or death.reasoning_key != HEALTHY.reasoning_key):
         raise bad_directive(
             f"{fault.mode}: at=role and reasoning_key are for chat, which has a role frame and deltas"
+        )
+    miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
+    if miscounts and death.usage == HEALTHY.usage and not counts:
+        raise bad_directive(
+            f"{fault.mode}: bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
         )
     if death.close == "tls_raw" and not request.isSecure():
         raise bad_directive(f"{fault.mode}: close=tls_raw needs TLS")

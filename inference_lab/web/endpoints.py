@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from inference_lab.calls import CallTarget, call_target
+from inference_lab.dialect_shapes import DialectShape
+from inference_lab.dialects import LAB
 from inference_lab.echo import Echo, find
 from inference_lab.errors import invalid_request
 from inference_lab.formats.thinking import is_thinking
@@ -19,9 +21,8 @@ from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, 
 
 if TYPE_CHECKING:
     from inference_lab.answer import Plan
+    from inference_lab.dialects import Dialect
     from inference_lab.formats import Format
-
-REASONING_KEY: Final = "reasoning_content"
 
 _R = TypeVar("_R", bound=Common)
 
@@ -68,9 +69,29 @@ class Endpoint(Generic[_R]):
         raise NotImplementedError
 
     def shape(
-        self, body: _R, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
+        self,
+        body: _R,
+        completion: Completion,
+        prompt: Prompt,
+        dialect: Dialect = LAB,
+        reasoning_key: str | None = None,
     ) -> Shape:
-        """The frames of a stream; `reasoning_key` is that of a chat delta."""
+        """The frames of a stream; `reasoning_key` is that of a chat delta, else the dialect's."""
+        told = prompt.ids if body.return_token_ids else None
+        if dialect is not LAB:
+            return DialectShape(
+                dialect,
+                completion,
+                is_chat=self.is_chat,
+                usage_asked=body.include_usage,
+                reasoning_key=reasoning_key,
+                prompt_ids=told,
+            )
+        shape = self.lab_shape(completion, reasoning_key or LAB.reasoning_key)
+        return shape if told is None else TellingIds(shape, told)
+
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
+        """The frames of a stream in our own dialect."""
         raise NotImplementedError
 
     def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
@@ -110,10 +131,8 @@ class _Chat(Endpoint[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
 
-    def shape(
-        self, body: ChatRequest, completion: Completion, prompt: Prompt, *, reasoning_key: str = REASONING_KEY
-    ) -> Shape:
-        return _telling(ChatShape(completion, reasoning_key), body, prompt)
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
+        return ChatShape(completion, reasoning_key)
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -164,16 +183,9 @@ class _Completions(Endpoint[CompletionsRequest]):
         del body  # echo-directives are a chat feature
         return None
 
-    def shape(
-        self,
-        body: CompletionsRequest,
-        completion: Completion,
-        prompt: Prompt,
-        *,
-        reasoning_key: str = REASONING_KEY,
-    ) -> Shape:
+    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
         del reasoning_key  # raw text has no keys
-        return _telling(CompletionsShape(completion), body, prompt)
+        return CompletionsShape(completion)
 
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -220,10 +232,6 @@ def call_target_of(body: Common) -> CallTarget:
         return call_target(body.tools, body.tool_choice)
     except ValueError as error:
         raise invalid_request(str(error), "tools") from None
-
-
-def _telling(shape: Shape, body: Common, prompt: Prompt) -> Shape:
-    return TellingIds(shape, prompt.ids) if body.return_token_ids else shape
 
 
 def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> dict[str, list[int]]:

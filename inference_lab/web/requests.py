@@ -16,6 +16,25 @@ if TYPE_CHECKING:
 MAX_TOKENS_LIMIT: Final = 2**31 - 1
 Ids: TypeAlias = list[Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]]
 """Token ids as clients send them: u32."""
+# Accepted on both endpoints, without an effect: what OpenAI's API has besides the fields that are read.
+_SAMPLING_FIELDS: Final = {
+    "temperature",
+    "top_p",
+    "seed",
+    "stop",
+    "logit_bias",
+    "frequency_penalty",
+    "presence_penalty",
+    "top_logprobs",
+    "response_format",
+    "parallel_tool_calls",
+    "reasoning_effort",
+    "modalities",
+    "service_tier",
+    "metadata",
+    "store",
+    "user",
+}
 _PATH: Final = re.compile(r"(?s)(.*) - at `\$\.?(.*)`")
 
 _T = TypeVar("_T")
@@ -147,6 +166,19 @@ def read_body(body: bytes, kind: type[_T]) -> _T:
         # msgspec calls a lone surrogate "truncated" too.
         reason = f"{error}: cut off, or a lone surrogate escape" if "truncated" in str(error) else str(error)
         raise invalid_request(f"the body is not JSON: {reason}") from None
+
+
+def refuse_unknown_fields(body: bytes, kind: type[Common]) -> None:
+    """Refuse what a strict server would: top-level fields that are neither known nor for sampling; null is absent.
+
+    Raises:
+        ApiError: 400 `invalid_request`.
+    """
+    known = {field.encode_name for field in msgspec.structs.fields(kind)} | _SAMPLING_FIELDS
+    for name, value in msgspec.json.decode(body).items():
+        if name not in known and value is not None:
+            shown = name if len(name) <= 60 else name[:60] + "…"
+            raise invalid_request(f"Unrecognized request argument supplied: {shown}", shown)
 
 
 def convert(values: Mapping[str, Any], kind: type[_T]) -> _T:

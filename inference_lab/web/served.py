@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inference_lab.config import ServedModel
+from inference_lab.dialects import DIALECTS, Dialect
 from inference_lab.errors import ApiError
 from inference_lab.formats import FORMATS, Format
 from inference_lab.identity import FIXED_CREATED
@@ -26,6 +27,11 @@ class Served(msgspec.Struct, frozen=True):
     def style(self) -> Format:
         """Its chat template and raw markup."""
         return FORMATS[self.config.format]
+
+    @property
+    def dialect(self) -> Dialect:
+        """How it writes its streams, unless a fault has another dialect."""
+        return DIALECTS[self.config.dialect]
 
     def card(self) -> dict[str, Any]:
         """Its entry in the list of models; `max_model_len` as vLLM has it."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.answer import fault_pieces
+from inference_lab.answer import call_pieces, fault_pieces
 
 if TYPE_CHECKING:
     from inference_lab.answer import Plan
     from inference_lab.calls import CallTarget
+    from inference_lab.faults.death import Death
     from inference_lab.formats import Format
     from inference_lab.pieces import Channel, Pieces
     from inference_lab.position import Position
@@ -19,9 +20,10 @@ _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning"
 class AnswerSource:
     """See `faults.content.Source`; `plan` is the whole answer as text."""
 
-    def __init__(
-        self, style: Format, position: Position, plan: Plan, *, chat: bool, call: CallTarget
+    def __init__(  # what an answer is made of, each by its name
+        self, style: Format, position: Position, plan: Plan, death: Death, *, chat: bool, call: CallTarget
     ) -> None:
+        self._death = death
         self._style = style
         self._position = position
         self._chat = chat
@@ -31,4 +33,21 @@ class AnswerSource:
 
     def endless(self, content: str) -> Pieces:
         """See `Source.endless`."""
-        return fault_pieces(self._style, self._position, _CHANNELS[content], chat=self._chat, call=self._call)
+        death = self._death
+        if content in _CHANNELS:
+            return fault_pieces(
+                self._style,
+                self._position,
+                _CHANNELS[content],
+                chat=self._chat,
+                call=self._call,
+                shift=death.skip - death.overlap,
+            )
+        return call_pieces(
+            self._style,
+            self._position,
+            int(death.after_chunks),
+            chat=self._chat,
+            call=self._call,
+            parallel=content == "tool_call_parallel",
+        )

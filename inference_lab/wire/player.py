@@ -168,6 +168,9 @@ class Player:
                 if self._tokens < 0:
                     break
             elif isinstance(event, Raw):
+                if self._paused:
+                    self._next = event
+                    break
                 # Rare enough to go alone: what is framed before it goes first.
                 self._write(batch)
                 batch, batch_bytes = [], 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .families import Family, Said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 CHAT, COMPLETIONS, RENDER, TOKENIZE = "/v1/chat/completions", "/v1/completions", "/v1/render", "/tokenize"
 DONE = b"data: [DONE]\n\n"
@@ -37,7 +37,7 @@ class Reply:
 
     status: int
     content_type: str
-    blocks: Iterator[bytes]
+    blocks: Iterable[bytes]
 
 
 class Transport(Protocol):
@@ -107,7 +107,7 @@ class ResumeClient:
             answer.failed = True
             yield from reply.blocks
             return
-        for event in self._events(reply):
+        for event in whole_events(reply.blocks, torn=self.bug is Bug.KEEPS_THE_TORN_HALF):
             frame = read(event)
             if dies_of(frame):
                 break
@@ -115,18 +115,6 @@ class ResumeClient:
             self._keep(answer, frame)
         if self.family is not None and not answer.raw:
             answer.raw = self.family.raw(answer.said, thinking=self.thinking)
-
-    def _events(self, reply: Reply) -> Iterator[bytes]:
-        """Whole events; a torn one is dropped, where there is no mistake."""
-        held = b""
-        try:
-            for block in reply.blocks:
-                *whole, held = (held + block).split(b"\n\n")
-                yield from (event + b"\n\n" for event in whole)
-        except DeathError:
-            pass
-        if held and self.bug is Bug.KEEPS_THE_TORN_HALF:
-            yield held
 
     @staticmethod
     def _keep(answer: Answer, frame: dict[str, Any]) -> None:
@@ -164,7 +152,8 @@ class ResumeClient:
             yield self._finish(path, answer)
             return
         first = True
-        for event in self._events(self._post(COMPLETIONS, self._leg_body(body, ids, asked, continued))):
+        reply = self._post(COMPLETIONS, self._leg_body(body, ids, asked, continued))
+        for event in whole_events(reply.blocks, torn=self.bug is Bug.KEEPS_THE_TORN_HALF):
             frame = read(event)
             if dies_of(frame):
                 return
@@ -270,6 +259,19 @@ class ResumeClient:
     def _head(path: str, frame: dict[str, Any]) -> dict[str, Any]:
         kind = "chat.completion.chunk" if path == CHAT else "text_completion"
         return {"id": frame["id"], "object": kind, "created": frame["created"], "model": frame["model"]}
+
+
+def whole_events(blocks: Iterable[bytes], *, torn: bool = False) -> Iterator[bytes]:
+    """The events up to the end or the death; what is torn there is dropped, or kept by mistake."""
+    held = b""
+    try:
+        for block in blocks:
+            *whole, held = (held + block).split(b"\n\n")
+            yield from (event + b"\n\n" for event in whole)
+    except DeathError:
+        pass
+    if held and torn:
+        yield held
 
 
 def wants_usage(body: dict[str, Any]) -> bool:

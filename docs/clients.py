@@ -1,0 +1,36 @@
+"""Record the table in docs/clients.md: a real server, and the clients of tests/clients/.
+
+    .venv-dev/bin/python docs/clients.py
+
+tests/clients/test_clients.py compares the table with a new recording.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.clients import meetings
+from tests.wire.server import CONSOLE, start
+
+
+def main() -> None:
+    """Rewrite the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "lab.toml"
+        config.write_text(meetings.CONFIG, encoding="utf-8")
+        server = start(config, "--enable-directives", how=CONSOLE)
+        try:
+            text = meetings.recorded(server.url, meetings.FILE.read_text(encoding="utf-8"))
+        finally:
+            server.stop()
+    meetings.FILE.write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{os.path.relpath(meetings.FILE)}\n")
+
+
+if __name__ == "__main__":
+    main()

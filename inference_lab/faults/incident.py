@@ -1,0 +1,226 @@
+"""Incidents: deaths that somebody captured or wrote down byte for byte, as values, and the script that replays one.
+
+An incident says everything it sends. Only its blanks, where it has any, are filled in from the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from itertools import islice
+from re import compile as pattern
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from inference_lab.faults.death import Close
+from inference_lab.faults.events import Event, Frame, Head, Pause, Raw
+from inference_lab.faults.framing import TERMINATOR
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from inference_lab.pieces import Piece as AnswerPiece
+    from inference_lab.shapes import Completion
+
+# The closes that stand behind a complete response, and those that break it off; the names are the axis's.
+COMPLETE: Final[Mapping[str, Close]] = {
+    "terminator": Close.TERMINATOR,
+    "terminator_rst": Close.RST,
+    "idle_close": Close.FIN,
+    "stale": Close.STALE,
+}
+BROKEN: Final[Mapping[str, Close]] = {
+    "fin": Close.FIN,
+    "rst": Close.RST,
+    "hang": Close.HANG,
+    "tls_raw": Close.TLS_RAW,
+}
+FRAMINGS: Final = ("chunked", "length", "both", "none")
+BODILESS: Final = (204, 304)
+"""The statuses whose response is complete with its head (RFC 9110 sections 15.3.5 and 15.4.5)."""
+
+LITERAL: Final = "<<>>"
+"""How a literal `<<` is written where blanks are filled in."""
+NAME: Final = pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Blank(Enum):
+    """What a place in a frame is filled with, from the request that is answered."""
+
+    ID = "id"
+    """The response's own id."""
+    MODEL = "model"
+    """The name of the model that answers."""
+    WORD = "word"
+    """The next word of the answer, with the blank in front of it."""
+
+
+_BLANK: Final = pattern("<<(" + "|".join(blank.value for blank in Blank) + "|)>>")
+EXPECTED: Final = ", ".join(f"<<{blank.value}>>" for blank in Blank)
+Part: TypeAlias = bytes | Blank
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """Bytes with blanks in them; `framed`: they are one HTTP chunk where the response is chunked."""
+
+    parts: tuple[Part, ...]
+    framed: bool = True
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """A captured response. `headers` (lower-case names) hold none that say how the body is framed.
+
+    `framing` is one of `FRAMINGS`: in chunks, by a Content-Length that is `length_off_by` bytes off, by both, by
+    neither. `head_pause_ms` lies in front of the head. Raises ValueError, with a sentence that begins with the key.
+    """
+
+    name: str
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    framing: str
+    length_off_by: int = 0
+    head_pause_ms: int = 0
+    steps: tuple[Piece | Pause, ...] = ()
+    close: str
+    idle_ms: int = 0
+
+    def __post_init__(self) -> None:
+        known = {**COMPLETE, **BROKEN}
+        if self.close not in known:
+            raise ValueError(f"close is {self.close!r}, expected one of {', '.join(known)}")
+        if self.framing == "none" and self.close in COMPLETE and self.status not in BODILESS:
+            raise ValueError(
+                f"close is {self.close!r}, which a body without an end (head.framing none) cannot reach"
+            )
+        if self.idle_ms and self.close != "idle_close":
+            raise ValueError(f"idle_ms is {self.idle_ms}, which goes with close idle_close only")
+        if self.length_off_by and self.framing not in {"length", "both"}:
+            raise ValueError(
+                f"head.length_off_by is {self.length_off_by}, which goes with framing length or both only"
+            )
+
+    @property
+    def needs_stream(self) -> bool:
+        """Whether only a request for a stream can be answered with it: its body is server-sent events."""
+        kind = dict(self.headers).get(b"content-type", b"")
+        return kind.partition(b";")[0].strip().lower() == b"text/event-stream"
+
+    @property
+    def words(self) -> int:
+        """How many words of the answer it carries."""
+        parts = (part for step in self.steps if isinstance(step, Piece) for part in step.parts)
+        return sum(part is Blank.WORD for part in parts)
+
+
+Incidents: TypeAlias = Mapping[str, Incident]
+NO_INCIDENTS: Final[Incidents] = {}
+
+
+def parts_of(text: str) -> tuple[Part, ...]:
+    """A text with its blanks: `<<id>>`, `<<model>>`, `<<word>>`; `<<>>` is a literal `<<`.
+
+    Raises:
+        ValueError: any other `<<`.
+    """
+    parts: list[Part] = []
+    literal = ""
+    for place, piece in enumerate(_BLANK.split(text)):
+        if place % 2 == 0:
+            if "<<" in piece:
+                shown = piece[piece.index("<<") :][:20]
+                raise ValueError(
+                    f"{shown!r} is no placeholder, expected {EXPECTED}, or {LITERAL} for a literal <<"
+                )
+            literal += piece
+        elif not piece:
+            literal += "<<"
+        else:
+            parts += [literal.encode(), Blank(piece)] if literal else [Blank(piece)]
+            literal = ""
+    return (*parts, literal.encode()) if literal else tuple(parts)
+
+
+def incident_script(
+    incident: Incident,
+    completion: Completion,
+    words: Iterable[AnswerPiece],
+    *,
+    chat: bool,
+    delay_ms: int | None,
+) -> Iterator[Event]:
+    """The events of a replay: as recorded, or with `delay_ms` between the pieces in place of the recorded pauses.
+
+    `words` are the answer's pieces, of which as many are taken as there are blanks for words; `chat` takes their
+    deltas, else their raw text.
+
+    Raises:
+        ValueError: a Content-Length below zero. It is raised before the first event.
+    """
+    texts = (piece.delta if chat else piece.raw for piece in words)
+    filled = _filled(incident, completion, texts)
+    if incident.framing in {"length", "both"}:
+        events = list(filled)
+        body_bytes = sum(len(event.data) for event in events if isinstance(event, (Frame, Raw)))
+        length: int | None = body_bytes + incident.length_off_by
+        if length is not None and length < 0:
+            raise ValueError(
+                f"head.length_off_by is {incident.length_off_by}, but the body has {body_bytes} bytes"
+            )
+        filled = iter(events)
+    else:
+        length = None
+    chunked = incident.framing in {"chunked", "both"}
+    head = Head(incident.status, incident.headers, chunked=chunked, content_length=length)
+    if delay_ms is None:
+        front = [Pause(incident.head_pause_ms)] if incident.head_pause_ms else []
+        return _ended(incident, [*front, head], filled, chunked=chunked)
+    return _ended(incident, [head], _paced(filled, delay_ms), chunked=chunked)
+
+
+def _filled(incident: Incident, completion: Completion, words: Iterator[str]) -> Iterator[Event]:
+    fixed = {Blank.ID: _in_json(completion.id), Blank.MODEL: _in_json(completion.model)}
+    for step in incident.steps:
+        if isinstance(step, Pause):
+            yield step
+            continue
+        parts = (
+            part
+            if isinstance(part, bytes)
+            else fixed[part]
+            if part in fixed
+            else b"".join(map(_in_json, islice(words, 1)))
+            for part in step.parts
+        )
+        data = b"".join(parts)
+        yield Frame(data) if step.framed else Raw(data)
+
+
+def _in_json(text: str) -> bytes:
+    """A text as it stands inside a JSON string."""
+    return msgspec.json.encode(text)[1:-1]
+
+
+def _paced(events: Iterator[Event], delay_ms: int) -> Iterator[Event]:
+    first = True
+    for event in events:
+        if isinstance(event, Pause):
+            continue
+        if not first and delay_ms:
+            yield Pause(delay_ms)
+        first = False
+        yield event
+
+
+def _ended(
+    incident: Incident, front: Iterable[Event], events: Iterable[Event], *, chunked: bool
+) -> Iterator[Event]:
+    yield from front
+    yield from events
+    close = incident.close
+    # The ordinary terminator is the ending's own; in front of the others it is bytes like any.
+    if close in COMPLETE and close != "terminator" and chunked:
+        yield TERMINATOR
+    if incident.idle_ms:
+        yield Pause(incident.idle_ms)
+    yield COMPLETE[close] if close in COMPLETE else BROKEN[close]

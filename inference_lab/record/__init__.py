@@ -1,0 +1,1 @@
+"""`inference-lab record`: a live response captured into an incident file."""

@@ -1,0 +1,180 @@
+"""`inference-lab record`: capture a live response into an incident file, to be replayed as a mode."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import tomli
+
+from inference_lab.incident_file import name_refusal, parse_incident
+from inference_lab.offline import OneLineParser, run
+from inference_lab.record.capture import End
+from inference_lab.record.connection import Outcome, record
+from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
+from inference_lab.record.writing import About, incident_text, masked, template_of
+from inference_lab.toml_reading import ConfigError, show_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PROG: Final = "inference-lab record"
+_ENDS: Final = {
+    "terminator": "complete, the connection stayed open",
+    "terminator_rst": "complete, then a reset",
+    "idle_close": "complete, then closed",
+    "fin": "closed before the response was complete",
+    "rst": "reset before the response was complete",
+    "hang": "still open, the response incomplete",
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command with its arguments; returns the exit status."""
+    options = _parser().parse_args(argv)
+    return run(_PROG, lambda: _record(options))
+
+
+def _parser() -> OneLineParser:
+    parser = OneLineParser(
+        prog=_PROG,
+        description="POST a body to a live server, and write its response as an incident that the server of this"
+        " program replays byte for byte.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("url", metavar="URL", help="http://… or https://…, such as …/v1/chat/completions")
+    parser.add_argument(
+        "--body", required=True, metavar="FILE", help="the request's body; - reads standard input"
+    )
+    parser.add_argument(
+        "-o",
+        dest="output",
+        required=True,
+        metavar="FILE",
+        help="where to write, faults/NAME.toml in a config directory; NAME becomes the mode",
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="send a header; may be repeated",
+    )
+    parser.add_argument(
+        "--max-seconds",
+        type=_seconds,
+        default=60.0,
+        metavar="S",
+        help="how long to listen (default 60); what is still open then is recorded as a hang",
+    )
+    parser.add_argument(
+        "--max-bytes",
+        type=_bytes,
+        default=16 * 2**20,
+        metavar="N",
+        help="how much of a body to keep (default 16777216); what is longer is recorded as a hang",
+    )
+    parser.add_argument(
+        "--placeholders",
+        action="store_true",
+        help="put placeholders where the response's id and model stand, so that a replay has its own",
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r}, expected a number above 0, at most 1e6")
+    return value
+
+
+def _bytes(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r}, expected an integer from 1 to 9999999999")
+    return int(text)
+
+
+def _record(options: argparse.Namespace) -> None:
+    target = target_of(options.url)
+    headers = headers_of(options.header)
+    output = Path(options.output)
+    _check_output(output)
+    body = _body(options.body)
+    outcome = record(
+        target,
+        request_bytes(target, headers, body),
+        max_seconds=options.max_seconds,
+        max_bytes=options.max_bytes,
+    )
+    recorded = outcome.recorded
+    hidden = masked(recorded.steps, secrets_of(target, headers))
+    template = template_of(recorded.steps) if options.placeholders else None
+    comments = tuple(_comments(outcome, hidden))
+    about = About(output.stem, target.path, shape_of(body), comments)
+    text = incident_text(recorded, about, template)
+    parse_incident(tomli.loads(text), output)  # what is written can be read
+    _write(output, text)
+    if options.placeholders and template is None:
+        sys.stderr.write(f"{_PROG}: the response has neither id nor model: no placeholders\n")
+    sys.stdout.write(
+        f"{output}: {recorded.status}, pieces: {len(recorded.steps)}, bytes: {recorded.body_bytes},"
+        f" after {outcome.seconds:.1f} s {_ENDS[recorded.close]}\n"
+        + "".join(f"{line}\n" for line in comments[1:])
+    )
+
+
+def _comments(outcome: Outcome, hidden: int) -> list[str]:
+    lines = [f"Recorded by inference-lab {_PROG.split()[1]}: {_ENDS[outcome.recorded.close]}."]
+    if outcome.end is End.FULL:
+        lines.append("There was more: recording stopped at --max-bytes.")
+    if outcome.end is End.OPEN and outcome.recorded.close == "hang":
+        lines.append("There may have been more: recording stopped at --max-seconds.")
+    if outcome.ragged:
+        lines.append(
+            'TLS ended without close_notify: close = "tls_raw" replays that, on a TLS endpoint only.'
+        )
+    if hidden:
+        lines.append(f"The response repeated a credential of the request: {hidden} times hidden behind x.")
+    return lines
+
+
+def _check_output(output: Path) -> None:
+    """Refuse before anything is sent what could not be written or used afterwards."""
+    if output.suffix != ".toml":
+        raise ConfigError(f"-o {output}: expected a name that ends in .toml")
+    refusal = name_refusal(output.stem)
+    if refusal is not None:
+        raise ConfigError(f"-o {output}: the name is {show_value(output.stem)}, {refusal}")
+    if _exists(output):
+        raise ConfigError(f"-o {output}: exists already; remove it or choose another name")
+
+
+def _exists(output: Path) -> bool:
+    try:
+        return output.exists()
+    except OSError as error:
+        raise ConfigError(f"-o {output}: cannot be looked at: {error.strerror}") from None
+
+
+def _body(path: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise ConfigError(
+            f"--body {path}: cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
+
+
+def _write(output: Path, text: str) -> None:
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with output.open("x", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConfigError(f"-o {output}: cannot be written: {error.strerror}") from None
