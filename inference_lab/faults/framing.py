@@ -135,7 +135,12 @@ def _stored(data: bytes) -> bytes:
 
 def broken(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event]:
     """The events with their chunked framing broken at the fault point, if the death wants that."""
-    error = death.chunk_error
+    if death.chunk_error == "none":
+        return (event for event in events if not isinstance(event, FaultPoint))
+    return _broken(events, death.chunk_error)
+
+
+def _broken(events: Iterator[Event | FaultPoint], error: str) -> Iterator[Event]:
     held: Frame | None = None
     for event in events:
         if isinstance(event, FaultPoint):

@@ -130,6 +130,9 @@ class DeathStream:
             before = self._all_but_last(before)
         last = int(death.after_chunks) - 1 if death.frame_bytes is not None else -1
         recent: deque[bytes] = deque(maxlen=death.sequence.number if death.sequence.word == "dup" else 0)
+        if last < 0 and not recent.maxlen and not self._dresses and self._comment is None:
+            yield from self._plain(before)
+            before = iter(())
         for place, piece in enumerate(before):
             frame = self._counted(piece)
             if place == last:
@@ -151,6 +154,18 @@ class DeathStream:
                 yield from self._say(self._counted(piece))
             if self._held is not None:
                 yield from self._finish_on(self._held)
+
+    def _plain(self, pieces: Iterator[Piece]) -> Iterator[Event]:
+        """Content frames with nothing special about them: what `_say` makes, without its calls for each frame."""
+        pause, content = self._pause, self._shape.content
+        for piece in pieces:
+            self._tokens += piece.token_count
+            self._words += piece.words
+            first, self._begun = not self._begun, True
+            if pause is not None and not self._first:
+                yield pause
+            self._first = False
+            yield Frame(content(piece, first=True) if first else content(piece))
 
     def _rest(self) -> Iterator[Piece]:
         """What the whole answer still lacks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
+_PLANS_KEPT: Final = 256
 FAULT_HEADER: Final = b"x-inference-lab-fault"
 NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
@@ -45,7 +47,8 @@ class Checks:
     ) -> None:
         self._models = models
         self._directives = directives
-        self._incidents = incidents
+        # A client says the same thing again and again, and a plan never changes.
+        self._plan_of = lru_cache(_PLANS_KEPT)(partial(plan_from_header, incidents=incidents))
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -81,7 +84,7 @@ class Checks:
         try:
             # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
             # which the grammar refuses where they stand.
-            plan = plan_from_header(b",".join(lines).decode(errors="backslashreplace"), self._incidents)
+            plan = self._plan_of(b",".join(lines).decode(errors="backslashreplace"))
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
