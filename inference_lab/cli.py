@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -52,7 +53,8 @@ def _serve(arguments: list[str]) -> int:
         options.parseOptions(arguments)
     except usage.UsageError as error:
         _fail(f"{error} (inference-lab serve --help lists the options)")
-    service = makeService(options)
+    gc.disable()  # until the service has started: what is made until then stays
+    service = makeService(options, logs_to_stdout=True)
 
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415

@@ -57,6 +57,18 @@ def body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(413, "body_too_large", f"the request body is larger than {limit_bytes} bytes")
 
 
+def overloaded(limit: int) -> ApiError:
+    """503 past `--max-streams`; a second later a seat may be free."""
+    message = f"the server has {limit} open streams, as many as it takes (--max-streams)"
+    return ApiError(503, "overloaded", message, headers=(("retry-after", "1"),))
+
+
+def draining(left_s: int) -> ApiError:
+    """503 from SIGTERM on; `left_s` seconds later, at least 1, the server is gone and another may be there."""
+    message = "the server is shutting down and takes no new requests"
+    return ApiError(503, "draining", message, headers=(("retry-after", str(left_s)),))
+
+
 def not_found(path: str) -> ApiError:
     """404 for a path that is no route."""
     return ApiError(404, "not_found", f"no such path: {path}")

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
-import socket
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import IService, Service
-from twisted.internet import tcp
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
@@ -20,6 +15,13 @@ from twisted.python.failure import Failure
 
 from inference_lab.config import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
+from inference_lab.process import (
+    calm_collector,
+    notify_systemd,
+    on_further_signal,
+    raise_file_limit,
+    take_signals,
+)
 from inference_lab.settings import Settings, StartError, settings_from
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
@@ -28,13 +30,14 @@ from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
+from inference_lab.wire.farewell import Farewell
 from inference_lab.wire.http import LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
-from inference_lab.wire.transport import EagerServer
+from inference_lab.wire.transport import send_at_once
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
@@ -43,54 +46,92 @@ _log: Final = Logger()
 
 
 class LabService(Service):
-    """Owns the open port and the live streams."""
+    """Owns the open port and the live streams.
+
+    `drain_s` is how long a shutdown waits for healthy answers; meanwhile the port stays open, and refuses.
+    """
 
     name = "inference-lab"
 
-    def __init__(self, reactor: Any, port: IListeningPort, streams: Streams, loaded: Loaded) -> None:  # noqa: ANN401
+    def __init__(self, reactor: Any, port: IListeningPort, serving: Serving, drain_s: float) -> None:  # noqa: ANN401
         self._reactor = reactor
         self._port = port
-        self._streams = streams
-        self._loaded = loaded
+        self._serving = serving
+        self._drain_us = round(drain_s * 1e6)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         """Say what is served where, once the reactor runs."""
         super().startService()
-        for note in self._loaded.notes:
+        for note in self._serving.loaded.notes:
             _log.info("{note}", note=note)
-        self._reactor.callWhenRunning(self._take_signals)
+        self._reactor.callWhenRunning(take_signals, self._reactor)
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name
-        """Close the port and report what is still open; the process ends at once."""
+        """Let healthy answers finish if there is time for it, report what is still open, close the port."""
         super().stopService()
-        notify_systemd("STOPPING=1")
-        self._streams.end_all("shutdown")
+        notify_stopping(self._drain_us)
+        farewell = self._serving.drain(self._drain_us)
+        on_further_signal(self._reactor, farewell.hurry)
+        return farewell.done.addCallback(self._close)
+
+    def _close(self, _: None) -> Deferred[None] | None:
+        self._serving.streams.end_all("shutdown")
         result: Deferred[None] | None = self._port.stopListening()
         return result
 
-    def _take_signals(self) -> None:
-        """Let SIGTERM and SIGINT stop the reactor from its loop, not from inside the signal handler.
-
-        Twisted's own handlers log where they stand (ReactorBase.sigTerm), and a signal that lands while a log line is
-        being written then waits for the log's lock for ever.
-        """
-        for number, stop in ((signal.SIGTERM, self._reactor.sigTerm), (signal.SIGINT, self._reactor.sigInt)):
-            if signal.getsignal(number) == stop:  # the reactor's, not somebody else's and not ignored
-                signal.signal(number, partial(_from_loop, self._reactor, stop))
-
     def _ready(self) -> None:
-        names = ", ".join(model.name for model in self._loaded.models)
-        _log.info("ready: {url} serving {names}", url=url_of(self._port), names=names)
-        notify_systemd("READY=1")
+        calm_collector()
+        announce(url_of(self._port), self._serving.loaded)
 
 
-def _from_loop(reactor: Any, stop: Callable[[int], None], number: int, _: object) -> None:  # noqa: ANN401
-    reactor.callFromThread(stop, number)
+def notify_stopping(drain_us: int) -> None:
+    """Tell systemd that the end has begun, and not to lose patience before it has come."""
+    more = f"\nEXTEND_TIMEOUT_USEC={drain_us + 5_000_000}" if drain_us else ""
+    notify_systemd("STOPPING=1" + more)
 
 
-def open_service(options: Mapping[str, object]) -> IService:
-    """Make the service with its port open.
+def announce(url: str, loaded: Loaded, more: str = "") -> None:
+    """The ready line, and systemd told."""
+    names = ", ".join(model.name for model in loaded.models)
+    _log.info("ready: {url} serving {names}{more}", url=url, names=names, more=more)
+    notify_systemd("READY=1")
+
+
+class Serving:
+    """Everything behind the port: the site with its models and engines, and the streams it plays."""
+
+    def __init__(self, reactor: Any, settings: Settings, loaded: Loaded) -> None:  # noqa: ANN401
+        self.loaded = loaded
+        self._pacer = pacer = Pacer(reactor, time.monotonic)
+        endings = Endings(
+            pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
+        )
+        self.streams = Streams(pacer, endings, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
+        models = ServedModels(
+            [Served(model, _engine(model, pacer, settings.speed)) for model in loaded.models]
+        )
+        answers = Answers(
+            self.streams,
+            directives=settings.directives,
+            wall_seconds=time.time,
+            random_digits=lambda: secrets.token_hex(12),
+            max_streams=settings.max_streams,
+            incidents=loaded.incidents,
+        )
+        checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
+        lab = Lab(models, checks, answers)
+        self.site = LabSite(lab.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
+
+    def drain(self, drain_us: int) -> Farewell:
+        """Refuse every new request, and wait for the healthy answers that are under way."""
+        until_us = self._pacer.now_us() + drain_us
+        self.site.closes_at_us = until_us
+        return Farewell(self._pacer, self.streams, until_us=until_us)
+
+
+def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> IService:
+    """Make the service with its port open; `logs_to_stdout` says that the log is plain lines on stdout.
 
     Raises:
         StartError: a bad option or config, or a port that cannot be opened.
@@ -98,29 +139,28 @@ def open_service(options: Mapping[str, object]) -> IService:
     from twisted.internet import reactor  # noqa: PLC0415 - twistd chooses the reactor before it calls us
 
     settings = settings_from(options)
+    loaded = load_models(settings)
+    raise_file_limit()
+    if settings.workers > 1:
+        from inference_lab.supervisor import Supervisor  # noqa: PLC0415 - only with several processes
+
+        return Supervisor(reactor, settings, dict(options), loaded, logs_to_stdout=logs_to_stdout)
+    serving = Serving(reactor, settings, loaded)
+    port = _listen(reactor, settings, serving.site)
+    _refuse_impossible_closes(port, loaded.models)
+    return LabService(reactor, port, serving, settings.drain_s)
+
+
+def load_models(settings: Settings) -> Loaded:
+    """The models to serve.
+
+    Raises:
+        StartError: a config that cannot be honoured.
+    """
     try:
-        loaded = load(settings.config, settings.hardware)
+        return load(settings.config, settings.hardware)
     except ConfigError as error:
         raise StartError(str(error)) from None
-    pacer = Pacer(reactor, time.monotonic)
-    endings = Endings(
-        pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
-    )
-    streams = Streams(pacer, endings, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
-    models = ServedModels([Served(model, _engine(model, pacer, settings.speed)) for model in loaded.models])
-    answers = Answers(
-        streams,
-        directives=settings.directives,
-        wall_seconds=time.time,
-        random_digits=lambda: secrets.token_hex(12),
-        incidents=loaded.incidents,
-    )
-    checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-    lab = Lab(models, checks, answers)
-    site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
-    port = _listen(reactor, settings, site)
-    _refuse_impossible_closes(port, loaded.models)
-    return LabService(reactor, port, streams, loaded)
 
 
 def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
@@ -147,9 +187,7 @@ def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort: 
     (port,) = results
     if isinstance(port, Failure):
         raise StartError(f"cannot listen on {settings.endpoint}: {port.getErrorMessage()}")
-    # A Unix port has a connection class of its own, with nothing to gain.
-    if isinstance(port, tcp.Port) and port.transport is tcp.Server:
-        port.transport = EagerServer
+    send_at_once(port)
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
 
@@ -184,14 +222,3 @@ def url_of(port: IListeningPort) -> str:
     scheme = "https" if _is_tls(port) else "http"
     host = f"[{address.host}]" if isinstance(address, IPv6Address) else address.host
     return f"{scheme}://{host}:{address.port}"
-
-
-def notify_systemd(state: str) -> None:
-    """sd_notify(3): one datagram to the socket systemd names, if it does."""
-    path = os.environ.get("NOTIFY_SOCKET")
-    if path:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
-            try:
-                notifier.sendto(state.encode(), "\0" + path[1:] if path.startswith("@") else path)
-            except OSError as error:
-                _log.warn("cannot notify systemd at {path}: {error}", path=path, error=error)

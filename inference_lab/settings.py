@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
-_BACKLOG: Final = 1024
+BACKLOG: Final = 1024
 
 
 class StartError(Exception):
@@ -31,6 +31,11 @@ class Settings(msgspec.Struct, frozen=True):
     reader_timeout_s: float
     max_body_bytes: int
     speed: float
+    max_streams: int | None
+    drain_s: float
+    workers: int
+    address: tuple[str, int] | None
+    """Host and port, where no endpoint string was given: what several processes can share."""
 
 
 def settings_from(options: Mapping[str, object]) -> Settings:
@@ -39,16 +44,28 @@ def settings_from(options: Mapping[str, object]) -> Settings:
     Raises:
         StartError: an option whose value cannot be honoured.
     """
+    address = _address(options)
+    workers = _integer(options, "workers", 1, 256)
+    if workers > 1 and address is None:
+        raise StartError(
+            f"--workers {workers}: workers share --host and --port, they cannot share an --endpoint"
+        )
     return Settings(
         config=str(options["config"]),
         hardware=_optional(options, "hardware"),
-        endpoint=_endpoint(options),
+        endpoint=str(options["endpoint"]) if address is None else _endpoint(*address),
         directives=bool(options["enable-directives"]),
         flush_grace_ms=_integer(options, "flush-grace-ms", 0, 60_000),
         linger_s=_number(options, "linger-s"),
         reader_timeout_s=_number(options, "reader-timeout-s"),
         max_body_bytes=_integer(options, "max-body-bytes", 1, 2**31 - 1),
         speed=_number(options, "speed"),
+        max_streams=None
+        if options["max-streams"] is None
+        else _integer(options, "max-streams", 1, 2**31 - 1),
+        drain_s=_number(options, "drain-s", zero=True),
+        workers=workers,
+        address=address,
     )
 
 
@@ -57,19 +74,21 @@ def _optional(options: Mapping[str, object], name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _endpoint(options: Mapping[str, object]) -> str:
-    endpoint = _optional(options, "endpoint")
-    host = _optional(options, "host")
-    if endpoint is not None:
+def _address(options: Mapping[str, object]) -> tuple[str, int] | None:
+    if _optional(options, "endpoint") is not None:
         for name in ("host", "port"):
             if options[name] is not None:
                 raise StartError(f"--endpoint and --{name} were both given: leave one out")
-        return endpoint
+        return None
     port = DEFAULT_PORT if options["port"] is None else _integer(options, "port", 0, 65_535)
-    host = DEFAULT_HOST if host is None else host
+    host = _optional(options, "host")
+    return DEFAULT_HOST if host is None else host, port
+
+
+def _endpoint(host: str, port: int) -> str:
     # In an endpoint string a colon ends an argument; in an IPv6 address it is escaped.
     kind, interface = ("tcp6", host.replace(":", "\\:")) if ":" in host else ("tcp", host)
-    return f"{kind}:{port}:interface={interface}:backlog={_BACKLOG}"
+    return f"{kind}:{port}:interface={interface}:backlog={BACKLOG}"
 
 
 def _integer(options: Mapping[str, object], name: str, least: int, most: int) -> int:
@@ -79,12 +98,13 @@ def _integer(options: Mapping[str, object], name: str, least: int, most: int) ->
     return int(text)
 
 
-def _number(options: Mapping[str, object], name: str) -> float:
+def _number(options: Mapping[str, object], name: str, *, zero: bool = False) -> float:
     text = str(options[name])
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value <= 1e9:  # false for NaN too
-        raise StartError(f"--{name} {text}: expected a number above 0, at most 1e9")
+    if not (0 < value <= 1e9 or (zero and value == 0)):  # false for NaN too
+        least = "of 0 or more" if zero else "above 0"
+        raise StartError(f"--{name} {text}: expected a number {least}, at most 1e9")
     return value

@@ -43,6 +43,14 @@ class Options(usage.Options):
         ],
         ["max-body-bytes", None, "16777216", "the largest request body, in bytes"],
         ["speed", None, "1", "how many times faster than life the engine runs; never a fault's delay_ms"],
+        ["workers", None, "1", "processes that share the port, each with engines of its own"],
+        [
+            "max-streams",
+            None,
+            None,
+            "open streams per process past which one more is a 503 (default: no limit)",
+        ],
+        ["drain-s", None, "0", "how long SIGTERM lets healthy answers finish, in s"],
     ]
 
     def opt_version(self) -> None:
@@ -55,8 +63,10 @@ class Options(usage.Options):
         return "inference-lab [options]"
 
 
-def makeService(options: usage.Options) -> IService:  # noqa: N802 - the name twistd calls
+def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> IService:  # noqa: N802 - the name twistd calls
     """Judge the options, load the models, open the port.
+
+    `logs_to_stdout` says that the log is lines on stdout, so that workers may write theirs there without us.
 
     Whatever fails is one line on stderr and exit status 1, here and not later: once twistd has started its log,
     and in daemon mode once it has forked, nothing could be said in one line any more.
@@ -65,7 +75,7 @@ def makeService(options: usage.Options) -> IService:  # noqa: N802 - the name tw
     from inference_lab.settings import StartError  # noqa: PLC0415
 
     try:
-        return open_service(options)
+        return open_service(options, logs_to_stdout=logs_to_stdout)
     except StartError as error:
         line = " ".join(str(error).split())
         sys.stderr.write(f"inference-lab: {line}\n")

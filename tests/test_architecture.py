@@ -19,6 +19,9 @@ SHELL = {
     "catalog",
     "web",
     "logs",
+    "process",
+    "supervisor",
+    "worker",
 }
 COMMANDS = {
     "faults_command",

@@ -12,7 +12,7 @@ from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.answer import healthy
 from inference_lab.dialects import DIALECTS, LAB
-from inference_lab.errors import ApiError, bad_directive, invalid_request
+from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.faults.directive import DirectiveError, MalformedError
@@ -81,7 +81,7 @@ class Answers:
     """Answers accepted requests.
 
     `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
-    `created` and `random_digits` the id on the engine path.
+    `created` and `random_digits` the id on the engine path; `max_streams` is how many streams may be open at once.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Answers:
         directives: bool,
         wall_seconds: Callable[[], float],
         random_digits: Callable[[], str],
+        max_streams: int | None = None,
         incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
@@ -98,14 +99,17 @@ class Answers:
         self._incidents = incidents
         self._wall_seconds = wall_seconds
         self._random_digits = random_digits
+        self._max_streams = max_streams
 
     def answer(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Answer:
         """Choose what answers, and let it.
 
         Raises:
-            ApiError: 400 for what only the prompt or the engine can tell.
+            ApiError: 503 for one stream too many, 400 for what only the prompt or the engine can tell.
         """
         body, served = accepted.body, accepted.served
+        if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
+            raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
         refuse_leg_keys(accepted.header_plan, prompt.position.progress)
         trigger = choose(
@@ -250,7 +254,7 @@ class Answers:
             counts,
             include_usage=accepted.body.include_usage,
         )
-        return Stream(lambda request: _discard(self._streams.play(request, script, "echo")))
+        return Stream(lambda request: _discard(self._streams.play(request, script, "echo", healthy=True)))
 
     def _engine(
         self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt
@@ -284,7 +288,7 @@ class Answers:
                     lambda: counts(ticket),
                     include_usage=accepted.body.include_usage,
                 )
-                player = self._streams.play(request, script, "engine", on_gone=ticket.cancel)
+                player = self._streams.play(request, script, "engine", on_gone=ticket.cancel, healthy=True)
 
             return Stream(start)
 
@@ -299,6 +303,7 @@ class Answers:
                 answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
+        self._streams.hold(answer)
         return answer.addCallback(
             lambda _: request.prepare_json(
                 200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
 
+_FIRST_LOOK_US: Final = 250_000
+
 _log: Final = Logger()
 
 
@@ -159,7 +161,9 @@ class Endings:
         return Drain(
             self.pacer,
             transport,
-            grace_us=0,
+            # Nearly every reader has taken all of it long before the first look, and its next responses are covered
+            # by the same watch: one look a quarter second and connection, not one a response.
+            grace_us=min(_FIRST_LOOK_US, self.linger_us),
             linger_us=self.linger_us,
             on_empty=lambda: None,
             on_give_up=give_up,

@@ -16,7 +16,7 @@ from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.web import http, server
 
-from inference_lab.errors import ApiError, body_too_large, invalid_request, not_found
+from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
 from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
@@ -118,6 +118,9 @@ class LabRequest(server.Request):
     def _unroutable(self) -> ApiError | None:
         if self._declared_too_large:
             return body_too_large(self.channel.site.max_body_bytes)
+        left_s = self.channel.site.seconds_left()
+        if left_s is not None:
+            return draining(left_s)
         # Twisted would take the second slash as the path's first.
         if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
             return not_found(repr(self.path)[2:-1])
@@ -324,6 +327,14 @@ class LabSite(server.Site):
         super().__init__(resource, parsePOSTFormSubmission=False, **kwargs)
         self.endings = endings
         self.max_body_bytes = max_body_bytes
+        self.closes_at_us: int | None = None
+        """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
+
+    def seconds_left(self) -> int | None:
+        """Until the server is gone, rounded up and at least 1; None while nothing is planned."""
+        if self.closes_at_us is None:
+            return None
+        return max(1, -((self.endings.pacer.now_us() - self.closes_at_us) // 1_000_000))
 
     def acceptableProtocols(self) -> list[bytes]:  # noqa: N802 - Twisted's name
         """What TLS offers in ALPN."""

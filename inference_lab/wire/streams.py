@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
 from inference_lab.wire.player import Player
-from inference_lab.wire.transport import unsent_bytes
+from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IDelayedCall
 
     from inference_lab.faults.events import Event
@@ -36,6 +37,8 @@ class Streams:
         self._endings = endings
         self._timeout_us = reader_timeout_us
         self._live: dict[Player, tuple[str, Callable[[], None]]] = {}
+        self._healthy: set[Player | Deferred[Any]] = set()
+        self._leaving: list[Any] = []  # transports that still hold the end of a healthy answer
         self._sweep: IDelayedCall | None = None
 
     def play(
@@ -44,14 +47,41 @@ class Streams:
         script: Iterator[Event],
         trigger: str,
         on_gone: Callable[[], None] = lambda: None,
+        *,
+        healthy: bool = False,
     ) -> Player:
-        """Answer `request` with `script`; `trigger` names its cause in the log, `on_gone` is called when it is over."""
+        """Answer `request` with `script`; `trigger` names its cause in the log, `on_gone` is called when it is over.
+
+        `healthy` says that the script comes to a regular end by itself, for which a shutdown may wait.
+        """
         player = Player(request, script, pacer=self._pacer, endings=self._endings, on_end=self._ended)
         self._live[player] = (trigger, on_gone)
+        if healthy:
+            self._healthy.add(player)
         if self._sweep is None:
             self._arm()
         player.start()
         return player
+
+    @property
+    def count(self) -> int:
+        """Streams that are open, whatever they are doing."""
+        return len(self._live)
+
+    def hold(self, answer: Deferred[Any]) -> None:
+        """Count an answer that is written whole, once `answer` fires, among the healthy ones."""
+
+        def release(result: object) -> object:
+            self._healthy.discard(answer)
+            return result
+
+        self._healthy.add(answer)
+        answer.addBoth(release)
+
+    def are_unfinished(self) -> bool:
+        """Whether a healthy answer is still being made, or lies in this process for its reader."""
+        self._leaving = [transport for transport in self._leaving if buffered_bytes(transport)]
+        return bool(self._healthy or self._leaving)
 
     def end_all(self, cause: str) -> None:
         """Report every live stream as ended by `cause`, which is about to end the process."""
@@ -60,6 +90,10 @@ class Streams:
 
     def _ended(self, player: Player, outcome: str) -> None:
         trigger, on_gone = self._live.pop(player)
+        if player in self._healthy:
+            self._healthy.discard(player)
+            if buffered_bytes(player.request.transport):
+                self._leaving = [*filter(buffered_bytes, self._leaving), player.request.transport]
         _log.info(
             "{request} {status} {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
             request=player.request,

@@ -57,6 +57,12 @@ class EagerServer(tcp.Server):
         self.write(b"".join(iovec))
 
 
+def send_at_once(port: object) -> None:
+    """Give the connections of a listening port the transport above; a Unix port has its own, with nothing to gain."""
+    if isinstance(port, tcp.Port) and port.transport is tcp.Server:
+        port.transport = EagerServer
+
+
 def lowest(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, which Twisted does not type
     """The transport nearest the kernel: under TLS the TCP connection that carries it."""
     while isinstance(transport, TLSMemoryBIOProtocol):

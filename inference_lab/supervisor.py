@@ -1,0 +1,259 @@
+"""Several processes on one port: the parent binds a socket for each worker, and keeps them all.
+
+Linux spreads new connections over the sockets that share a port (SO_REUSEPORT) by a hash of their addresses. A socket's
+queue of connections lives as long as the socket, so a connection that arrives while its worker is dead is answered by
+the one that takes its place: only the dead worker's own streams are lost.
+
+A worker says `ready` and later `drained` on its descriptor 4; SIGTERM tells it to refuse what is new and to finish what
+is healthy, the end of its standard input to end. That input also ends when the parent does, however it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.protocol import ProcessProtocol
+from twisted.logger import Logger
+
+from inference_lab.process import calm_collector, exit_with, on_further_signal, take_signals
+from inference_lab.service import announce, notify_stopping
+from inference_lab.settings import BACKLOG, StartError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from twisted.python.failure import Failure
+
+    from inference_lab.config import Loaded
+    from inference_lab.settings import Settings
+
+SOCKET_FD: Final = 3
+CONTROL_FD: Final = 4
+DEATHS: Final = 3
+"""So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
+DEATHS_S: Final = 10.0
+_KILL_AFTER_S: Final = 5.0
+
+_log: Final = Logger()
+
+
+class Supervisor(Service):
+    """Starts workers, starts another for one that dies, and ends them all together."""
+
+    name = "inference-lab"
+
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        settings: Settings,
+        options: Mapping[str, object],
+        loaded: Loaded,
+        *,
+        logs_to_stdout: bool,
+    ) -> None:
+        assert settings.address is not None  # noqa: S101 - the settings refuse workers without one
+        self._reactor = reactor
+        self._settings = settings
+        self._options = json.dumps(options)
+        self._loaded = loaded
+        self._shares_output = logs_to_stdout
+        self._sockets = _bind(*settings.address, settings.workers)
+        self._workers: dict[int, _Worker] = {}
+        self._deaths: dict[int, list[float]] = {index: [] for index in range(settings.workers)}
+        self._announced = False
+        self._ended: Deferred[None] | None = None  # once we are stopping
+
+    def startService(self) -> None:  # noqa: N802 - Twisted's name
+        """Start the workers once the reactor runs, which is what takes note of their ends."""
+        super().startService()
+        for note in self._loaded.notes:
+            _log.info("{note}", note=note)
+        self._reactor.callWhenRunning(take_signals, self._reactor)
+        self._reactor.callWhenRunning(self._start_all)
+
+    def stopService(self) -> Deferred[None]:  # noqa: N802 - Twisted's name
+        """Tell every worker, end them together once the last has drained, wait for their ends."""
+        super().stopService()
+        notify_stopping(round(self._settings.drain_s * 1e6))
+        self._ended = Deferred()
+        on_further_signal(self._reactor, self._release)
+        for worker in self._workers.values():
+            worker.signal("TERM")
+        late = self._reactor.callLater(self._settings.drain_s + _KILL_AFTER_S, self._kill)
+        self._look()
+        return self._ended.addCallback(lambda _: late.cancel() if late.active() else None)
+
+    # -- what workers report
+
+    def on_ready(self) -> None:
+        """Say so to the world once all of them have said so."""
+        if self._announced or not all(worker.is_ready for worker in self._workers.values()):
+            return
+        self._announced = True
+        host, port = self._sockets[0].getsockname()[:2]
+        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        announce(url, self._loaded, f" ({len(self._workers)} workers)")
+
+    def on_drained(self, worker: _Worker) -> None:
+        """One has nothing left to finish."""
+        if self._ended is None:
+            worker.release()  # it has been told to end by somebody else
+        else:
+            self._look()
+
+    def on_end(self, worker: _Worker, how: str) -> None:
+        """One has ended: start another in its place, unless we are stopping or it cannot live."""
+        del self._workers[worker.index]
+        if self._ended is not None:
+            self._look()
+            return
+        deaths = self._deaths[worker.index]
+        deaths.append(time.monotonic())
+        if len(deaths) >= DEATHS and deaths[-1] - deaths[-DEATHS] <= DEATHS_S:
+            _log.critical(
+                "worker {index} ended {times} times within {seconds:g} s, at last with {how}: giving up",
+                index=worker.index,
+                times=DEATHS,
+                seconds=DEATHS_S,
+                how=how,
+            )
+            exit_with(1)
+            self._reactor.stop()
+            return
+        del deaths[: -DEATHS + 1]
+        _log.warn("worker {index} ended with {how}: starting another", index=worker.index, how=how)
+        self._start(worker.index)
+
+    # -- within
+
+    def _start_all(self) -> None:
+        calm_collector()
+        for index in range(self._settings.workers):
+            self._start(index)
+
+    def _start(self, index: int) -> None:
+        worker = _Worker(self, index)
+        self._workers[index] = worker
+        # The worker's modules are ours, whatever directory we were started from. systemd is our affair alone.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment.pop("NOTIFY_SOCKET", None)
+        out, err = (1, 2) if self._shares_output else ("r", "r")
+        self._reactor.spawnProcess(
+            worker,
+            sys.executable,
+            [sys.executable, "-m", "inference_lab.worker", self._options],
+            env=environment,
+            childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
+        )
+
+    def _look(self) -> None:
+        if self._ended is None or self._ended.called:
+            return
+        if not self._workers:
+            for bound in self._sockets:
+                bound.close()
+            self._ended.callback(None)
+        elif all(worker.is_drained for worker in self._workers.values()):
+            self._release()
+
+    def _release(self) -> None:
+        for worker in self._workers.values():
+            worker.release()
+
+    def _kill(self) -> None:
+        for worker in self._workers.values():
+            _log.warn("worker {index} does not end: killed", index=worker.index)
+            worker.signal("KILL")
+
+
+class _Worker(ProcessProtocol):
+    """One worker process."""
+
+    def __init__(self, supervisor: Supervisor, index: int) -> None:
+        self.index = index
+        self.is_ready = False
+        self.is_drained = False
+        self._supervisor = supervisor
+        self._rests: dict[int, bytes] = {}
+        self._on_line: dict[int, Callable[[str], None]] = {
+            1: self._relay,
+            2: self._relay,
+            CONTROL_FD: self._told,
+        }
+
+    def childDataReceived(self, childFD: int, data: bytes) -> None:  # noqa: N802, N803 - Twisted's names
+        """Lines of its log, if they come through us, and reports."""
+        *lines, rest = (self._rests.get(childFD, b"") + data).split(b"\n")
+        self._rests[childFD] = rest
+        for line in lines:
+            self._on_line[childFD](line.decode(errors="backslashreplace"))
+
+    def processEnded(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """It is gone, and all it has said has been read."""
+        status = reason.value
+        signal = getattr(status, "signal", None)
+        how = f"signal {signal}" if signal else f"status {getattr(status, 'exitCode', None)}"
+        self._supervisor.on_end(self, how)
+
+    def signal(self, name: str) -> None:
+        """Send it a signal, if it is still there."""
+        assert self.transport is not None  # noqa: S101 - it has been spawned
+        with suppress(ProcessExitedAlready):  # its end is about to be reported
+            self.transport.signalProcess(name)
+
+    def release(self) -> None:
+        """Let it end."""
+        assert self.transport is not None  # noqa: S101 - it has been spawned
+        self.transport.closeStdin()
+
+    def _told(self, line: str) -> None:
+        if line == "ready":
+            self.is_ready = True
+            self._supervisor.on_ready()
+        elif line == "drained":
+            self.is_drained = True
+            self._supervisor.on_drained(self)
+
+    def _relay(self, line: str) -> None:
+        # Without its time, which our own line has.
+        _log.info("worker {index}: {line}", index=self.index, line=line.partition(" ")[2] or line)
+
+
+def _bind(host: str, port: int, count: int) -> list[socket.socket]:
+    """`count` listening sockets on one address; port 0 lets the kernel pick one.
+
+    Raises:
+        StartError: the address cannot be had, or is somebody else's already.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sockets: list[socket.socket] = []
+    try:
+        if port:
+            # With SO_REUSEPORT a second server of the same user would get a share of the connections and no error.
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind((host, port))
+        for _ in range(count):
+            bound = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            bound.bind((host, port))
+            port = bound.getsockname()[1]
+        for bound in sockets:
+            bound.listen(BACKLOG)
+            bound.setblocking(False)  # the flag belongs to the socket, so to the worker's descriptor too
+    except OSError as error:
+        for bound in sockets:
+            bound.close()
+        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return sockets

@@ -1,0 +1,136 @@
+"""A worker process: serves on a socket that its parent has bound, until the parent says or dies.
+
+Started by `supervisor` alone, with the options as JSON; see there for what the two tell each other.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReadDescriptor
+from zope.interface import implementer
+
+from inference_lab.process import calm_collector, on_further_signal, take_signals
+from inference_lab.settings import StartError, settings_from
+from inference_lab.supervisor import CONTROL_FD, SOCKET_FD
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IListeningPort
+    from twisted.python.failure import Failure
+
+    from inference_lab.service import Serving
+
+
+@implementer(IReadDescriptor)
+class Leash:
+    """The end of standard input: `ended` fires when the parent closes it or is gone."""
+
+    def __init__(self, reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor
+        self.ended: Deferred[None] = Deferred()
+        self._reactor = reactor
+        os.set_blocking(0, False)
+        reactor.addReader(self)
+
+    def fileno(self) -> int:
+        """Standard input."""
+        return 0
+
+    def doRead(self) -> None:  # noqa: N802 - Twisted's name
+        """Nothing is ever written there, so this is its end."""
+        if not os.read(0, 4096):
+            self._reactor.removeReader(self)
+            self._end()
+
+    def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
+        """For Twisted's log."""
+        return "leash"
+
+    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """How the reactor puts it when a pipe's other end is closed and nothing is left to read."""
+        del reason
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.called:
+            self.ended.callback(None)
+
+
+class WorkerService(Service):
+    """Owns the adopted port and the live streams of one worker."""
+
+    def __init__(self, reactor: Any, port: IListeningPort, serving: Serving, drain_s: float) -> None:  # noqa: ANN401
+        self._reactor = reactor
+        self._port = port
+        self._serving = serving
+        self._drain_us = round(drain_s * 1e6)
+        self._leash = Leash(reactor)
+
+    def startService(self) -> None:  # noqa: N802 - Twisted's name
+        """Report once the reactor runs."""
+        super().startService()
+        self._leash.ended.addCallback(lambda _: self._reactor.stop() if self.running else None)
+        self._reactor.callWhenRunning(take_signals, self._reactor)
+        self._reactor.callWhenRunning(self._ready)
+
+    def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name
+        """Drain, report, and go on refusing until the parent lets go: its port stays open for the other workers."""
+        super().stopService()
+        if self._leash.ended.called:
+            return self._close(None)
+        farewell = self._serving.drain(self._drain_us)
+        on_further_signal(self._reactor, farewell.hurry)
+        farewell.done.addCallback(lambda _: _report(b"drained\n"))
+        return self._leash.ended.addCallback(self._close)
+
+    def _close(self, _: None) -> Deferred[None] | None:
+        self._serving.streams.end_all("shutdown")
+        result: Deferred[None] | None = self._port.stopListening()
+        return result
+
+    def _ready(self) -> None:
+        calm_collector()
+        _report(b"ready\n")
+
+
+def _report(line: bytes) -> None:
+    try:
+        os.write(CONTROL_FD, line)
+    except OSError:
+        return  # the parent is gone, and the leash says so
+
+
+def main() -> None:
+    """Serve."""
+    gc.disable()  # until `calm_collector`: what the start makes stays
+    from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
+    from twisted.logger import globalLogBeginner  # noqa: PLC0415
+
+    from inference_lab.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service import Serving, load_models  # noqa: PLC0415
+    from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
+
+    try:
+        settings = settings_from(json.loads(sys.argv[1]))
+        serving = Serving(reactor, settings, load_models(settings))
+    except StartError as error:
+        sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
+        sys.exit(1)
+    with socket.socket(fileno=SOCKET_FD) as bound:
+        port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined]
+    send_at_once(port)
+    globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
+    service = WorkerService(reactor, port, serving, settings.drain_s)
+    service.startService()
+    reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
+    reactor.run()
+
+
+if __name__ == "__main__":
+    main()

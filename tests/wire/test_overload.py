@@ -1,0 +1,91 @@
+"""What bounds the load: --max-streams, and descriptors up to the hard limit."""
+
+from __future__ import annotations
+
+import re
+import resource
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .rawclient import CHAT, Connection, ask, fault_request, payload, request
+from .server import CONSOLE, Server, eventually, options, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def small(one_config: Path) -> Iterator[Server]:
+    """A server that takes two streams."""
+    server = start(one_config, "--enable-directives", "--max-streams", "2")
+    yield server
+    server.stop()
+
+
+def test_one_stream_too_many_is_refused_until_another_ends(small: Server) -> None:
+    stall = fault_request(CHAT, "stall;delay_ms=0")
+    with ExitStack() as stack:
+        first, second = (stack.enter_context(Connection(small.address)) for _ in range(2))
+        for connection in (first, second):
+            connection.send(stall)
+            connection.until(b"0002")
+        for data in (stall, request("POST", CHAT, payload(CHAT))):
+            refused = ask(small.address, data)
+            assert refused.status == 503
+            assert refused.error["code"] == "overloaded"
+            assert refused.error["type"] == "server_error"
+            assert refused.headers["retry-after"] == "1"
+        assert ask(small.address, request("GET", "/health")).status == 200
+        assert ask(small.address, request("POST", CHAT, payload(CHAT, stream=False))).status == 200
+        assert ask(small.address, request("POST", CHAT, payload(CHAT, model="nobody"))).status == 404
+        first.reset()
+        assert eventually(lambda: ask(small.address, request("POST", CHAT, payload(CHAT))).status == 200)
+
+
+def test_a_connection_that_was_refused_can_be_used_again(small: Server) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(Connection(small.address)) for _ in range(2)]
+        for connection in held:
+            connection.send(fault_request(CHAT, "stall;delay_ms=0"))
+            connection.until(b"0002")
+        waiting = stack.enter_context(Connection(small.address))
+        waiting.send(request("POST", CHAT, payload(CHAT)))
+        assert waiting.response().status == 503
+        held[0].reset()
+        assert eventually(lambda: small.log.since()[-1].endswith("client left"))
+        waiting.send(request("POST", CHAT, payload(CHAT)))
+        assert waiting.response().status == 200
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_soft_limit_of_open_files_is_raised_to_the_hard_one(one_config: Path, workers: str) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limited = ["sh", "-c", 'ulimit -S -n 64 && exec "$@"', "sh", *CONSOLE]
+    server = Server(options(one_config, "--workers", workers, "--enable-directives"), how=limited)
+    try:
+        server.wait_until_ready()
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        for pid in [str(server.pid), *children]:
+            found = re.search(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{pid}/limits").read_text())
+            assert found
+            assert found.groups() == (str(hard), str(hard))
+        with ExitStack() as stack:
+            for _ in range(150):
+                connection = stack.enter_context(Connection(server.address))
+                connection.send(fault_request(CHAT, "stall;delay_ms=0"))
+                connection.until(b"0002")
+    finally:
+        server.stop()
+
+
+def test_a_limit_that_cannot_be_raised_is_no_reason_not_to_serve(one_config: Path) -> None:
+    limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *CONSOLE]
+    server = Server(options(one_config), how=limited)
+    try:
+        server.wait_until_ready()
+        assert ask(server.address, request("GET", "/health")).status == 200
+    finally:
+        server.stop()

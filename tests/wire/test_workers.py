@@ -1,0 +1,200 @@
+"""Several processes on one port: spread, replaced when they die, ended with their parent."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .rawclient import CHAT, OPEN, Connection, ask, fault_request, request
+from .server import BIN, CONSOLE, TWISTD, Server, eventually, options, start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def workers_of(pid: int) -> set[int]:
+    return {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()}
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return True
+    return state == "Z"
+
+
+def descriptors(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.fixture
+def pair(one_config: Path) -> Iterator[Server]:
+    """Two workers under the console script."""
+    server = start(one_config, "--enable-directives", "--workers", "2", how=CONSOLE)
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("how", [TWISTD, CONSOLE], ids=["twistd", "console script"])
+def test_workers_answer_alike_and_end_with_the_service(one_config: Path, how: Sequence[str]) -> None:
+    server = start(one_config, "--enable-directives", "--workers", "2", how=how)
+    try:
+        workers = workers_of(server.pid)
+        assert len(workers) == 2
+        quiet = {pid: descriptors(pid) for pid in workers}
+        data = fault_request(CHAT, "stall;delay_ms=0")
+        with ExitStack() as stack:
+            connections = [stack.enter_context(Connection(server.address)) for _ in range(32)]
+            bodies = set()
+            for connection in connections:
+                connection.send(data)
+                connection.until(b"0002")
+                bodies.add(bytes(connection.result(OPEN).chunked.body))
+            assert len(bodies) == 1, "the same request, the same bytes, whichever worker answers"
+            assert all(descriptors(pid) > quiet[pid] for pid in workers), "the kernel spreads connections"
+        assert eventually(lambda: "client left" in "\n".join(server.log.since()))
+        server.process.terminate()
+        server.process.wait(10)
+        assert all(has_ended(pid) for pid in workers)
+    finally:
+        server.stop()
+    assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+
+
+def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanwhile(pair: Server) -> None:
+    victim, other = sorted(workers_of(pair.pid))
+    with ExitStack() as stack:
+        live = [stack.enter_context(Connection(pair.address)) for _ in range(24)]
+        for connection in live:
+            connection.send(fault_request(CHAT, "stall;delay_ms=0"))
+            connection.until(b"0002")
+        mark = pair.log.mark()
+        os.kill(victim, signal.SIGKILL)
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda _: ask(pair.address, request("GET", "/health")), range(200)))
+        assert [answer.status for answer in answers] == [200] * 200
+        pair.log.wait_for(r"worker \d ended with signal 9: starting another", since=mark)
+        ends = [connection.until_end(timeout=0.05).end for connection in live]
+    assert OPEN in ends, "the streams of the other worker go on"
+    assert set(ends) != {OPEN}, "those of the dead one are gone"
+    workers = workers_of(pair.pid)
+    assert len(workers) == 2
+    assert other in workers
+    assert victim not in workers
+
+
+def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Path) -> None:
+    server = start(one_config, "--workers", "2", how=CONSOLE)
+    try:
+        first = min(workers_of(server.pid))
+        others = workers_of(server.pid) - {first}
+        for _ in range(3):
+            (worker,) = workers_of(server.pid) - others
+            os.kill(worker, signal.SIGKILL)
+            assert eventually(
+                lambda dead=worker: (
+                    server.process.poll() is not None  # type: ignore[misc]
+                    or (len(workers_of(server.pid)) == 2 and dead not in workers_of(server.pid))
+                )
+            )
+        assert server.process.wait(10) == 1
+    finally:
+        server.stop()
+    server.log.wait_for(r"worker \d ended 3 times within 10 s, at last with signal 9: giving up")
+
+
+def test_workers_do_not_outlive_their_parent(pair: Server) -> None:
+    workers = workers_of(pair.pid)
+    with Connection(pair.address) as connection:
+        connection.send(fault_request(CHAT, "stall"))
+        connection.until(b"0000")
+        pair.process.kill()
+        assert eventually(lambda: all(has_ended(pid) for pid in workers))
+
+
+def test_the_daemon_has_workers_too(one_config: Path, tmp_path: Path) -> None:
+    pidfile, logfile = tmp_path / "twistd.pid", tmp_path / "twistd.log"
+    command = [str(BIN / "twistd"), f"--pidfile={pidfile}", f"--logfile={logfile}", "inference-lab"]
+    started = subprocess.run(
+        [*command, *options(one_config, "--workers", "2")],
+        cwd=tmp_path,
+        timeout=20,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert started.returncode == 0
+    pid = int(pidfile.read_text())
+    try:
+        assert eventually(lambda: "ready: " in logfile.read_text(), 20)
+        workers = workers_of(pid)
+        found = re.search(r"ready: http://127\.0\.0\.1:(\d+)", logfile.read_text())
+        assert found
+        assert ask(("127.0.0.1", int(found[1])), request("GET", "/health")).status == 200
+        assert eventually(lambda: re.search(r"worker \d: .*/health 200", logfile.read_text()) is not None)
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    assert eventually(lambda: has_ended(pid))
+    assert all(has_ended(worker) for worker in workers)
+
+
+@pytest.mark.parametrize("how", [TWISTD, CONSOLE], ids=["twistd", "console script"])
+def test_a_port_that_is_taken_is_not_shared_with_a_stranger(one_config: Path, how: Sequence[str]) -> None:
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [*how, "--config", str(one_config), "--workers", "2", "--port", str(port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"inference-lab: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (["--workers", "0"], "--workers 0: expected an integer from 1 to 256"),
+        (["--workers", "2", "--endpoint", "unix:x"], "--workers 2: workers share --host and --port"),
+        (["--max-streams", "0"], "--max-streams 0: expected an integer"),
+        (["--drain-s", "-1"], "--drain-s -1: expected a number of 0 or more"),
+    ],
+)
+def test_what_cannot_be_is_one_line(one_config: Path, given: list[str], named: str) -> None:
+    command = [*CONSOLE, "--config", str(one_config), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="systemd is a Linux thing")
+def test_systemd_hears_of_the_service_once_and_from_the_parent_alone(
+    one_config: Path, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ear:
+        ear.settimeout(20)
+        ear.bind(str(tmp_path / "notify"))
+        command = [*CONSOLE, *options(one_config, "--workers", "2")]
+        environment = {**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment) as child:
+            try:
+                assert ear.recv(1000) == b"READY=1"
+                child.send_signal(signal.SIGTERM)
+                assert ear.recv(1000) == b"STOPPING=1"
+                assert child.wait(20) == 0
+            finally:
+                child.kill()
+        ear.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ear.recv(1000)
