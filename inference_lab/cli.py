@@ -15,6 +15,7 @@ _USAGE: Final = """\
 usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a command's options)
 
   serve     serve the models of a config
+  faults    list the ways to die, or show what one of them does
   verify    judge what a gateway's client received, from standard input
   sim       run a trace of requests through a simulated deployment, offline
   record    capture a live response into a file that replays it as a fault
@@ -74,6 +75,12 @@ def _verify(arguments: list[str]) -> int:
     return verify(arguments)
 
 
+def _faults(arguments: list[str]) -> int:
+    from inference_lab.faults_command import main as faults  # noqa: PLC0415
+
+    return faults(arguments)
+
+
 def _sim(arguments: list[str]) -> int:
     from inference_lab.sim_command import main as sim  # noqa: PLC0415
 
@@ -94,6 +101,7 @@ def _step(arguments: list[str]) -> int:
 
 _COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
     "serve": _serve,
+    "faults": _faults,
     "verify": _verify,
     "sim": _sim,
     "record": _record,

@@ -37,8 +37,8 @@ class ApiError(Exception):
         return msgspec.json.encode({"error": error})
 
 
-def bad_directive(message: str, *, param: str = "x-inference-lab-fault") -> ApiError:
-    """400 for a fault directive that cannot be honoured as asked; `param` is where it stands."""
+def bad_directive(message: str, *, param: str | None = "x-inference-lab-fault") -> ApiError:
+    """400 for a fault that cannot be honoured as asked; `param` is where it stands, None in a model's file."""
     return ApiError(400, "invalid_fault_directive", message, param=param)
 
 

@@ -147,7 +147,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
         return Supervisor(reactor, settings, dict(options), loaded, logs_to_stdout=logs_to_stdout)
     serving = Serving(reactor, settings, loaded)
     port = _listen(reactor, settings, serving.site)
-    _refuse_impossible_resets(port, loaded.models)
+    _refuse_impossible_closes(port, loaded.models)
     return LabService(reactor, port, serving, settings.drain_s)
 
 
@@ -191,16 +191,25 @@ def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort: 
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
 
-def _refuse_impossible_resets(port: IListeningPort, models: tuple[ServedModel, ...]) -> None:
-    if not isinstance(port.getHost(), UNIXAddress):
-        return
+def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, ...]) -> None:
+    """What no request on this port could meet."""
     for model in models:
         for fault in model.fault.elements if model.fault is not None else ():
-            if fault is not None and "rst" in fault.death.close:
+            if fault is None:
+                continue
+            close = fault.death.close
+            reason = None
+            if ("rst" in close or close == "stale") and isinstance(port.getHost(), UNIXAddress):
+                reason = "needs TCP; a Unix socket has no reset"
+            elif close == "tls_raw" and not _is_tls(port):
+                reason = "needs TLS for close=tls_raw"
+            if reason is not None:
                 port.stopListening()
-                raise StartError(
-                    f"{model.source}: [fault] mode {fault.mode} needs TCP; a Unix socket has no reset"
-                )
+                raise StartError(f"{model.source}: [fault] mode {fault.mode} {reason}")
+
+
+def _is_tls(port: IListeningPort) -> bool:
+    return isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory)
 
 
 def url_of(port: IListeningPort) -> str:
@@ -210,6 +219,6 @@ def url_of(port: IListeningPort) -> str:
         name = address.name or b""
         return f"unix:{name.decode(errors='backslashreplace') if isinstance(name, bytes) else name}"
     assert isinstance(address, (IPv4Address, IPv6Address))  # noqa: S101 - Twisted's stream ports have no other kind
-    scheme = "https" if isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory) else "http"
+    scheme = "https" if _is_tls(port) else "http"
     host = f"[{address.host}]" if isinstance(address, IPv6Address) else address.host
     return f"{scheme}://{host}:{address.port}"

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from twisted.internet.testing import StringTransportWithDisconnection
+
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8
 """Words of a model's whole answer, and those of them that are reasoning where it thinks."""
 
 FAMILIES = ("lab", "hermes", "dsv4")
 _SILENCE_S = 30.0
+_AFTERMATH_S = 0.01
+"""How long a connection may take to close behind a whole response."""
 
 
 def files(more: str = "", families: tuple[str, ...] = FAMILIES) -> dict[str, str]:
@@ -77,19 +81,31 @@ class MemoryLab:
         self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
     ) -> Received:
         """One request on a connection of its own, and all that comes of it; OPEN is an answer whole, or silence."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.send(request("POST", path, data, headers=dict(headers or {})))
+
+    def connect(self) -> tuple[LabChannel, StringTransportWithDisconnection]:
+        """A new connection and the transport that holds what was written to it."""
         channel = self._site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)
         channel.callLater = self.clock.callLater
         transport = HalfClosing()
         transport.protocol = channel
         channel.makeConnection(transport)
-        data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        channel.dataReceived(request("POST", path, data, headers=dict(headers or {})))
+        return channel, transport
+
+    def send(self, data: bytes) -> Received:
+        """See `exchange`, for the bytes of a request."""
+        channel, transport = self.connect()
+        channel.dataReceived(data)
         for step in (0, 0.002, _SILENCE_S):
             self.clock.advance(step)
             got = Received(transport.value(), OPEN if transport.connected else FIN)
             if got.end == FIN or complete(got):
                 break
+        if transport.connected:
+            self.clock.advance(_AFTERMATH_S)
+            got = Received(transport.value(), OPEN if transport.connected else FIN)
         if transport.connected:
             transport.loseConnection()
         return got

@@ -24,6 +24,8 @@ SHELL = {
     "worker",
 }
 COMMANDS = {
+    "faults_command",
+    "preview",
     "record",
     "sim_command",
     "step_command",

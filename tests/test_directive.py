@@ -91,14 +91,83 @@ REFUSED = {
     'ok;message="open': "a quoted string that does not close",
     'ok;message="a" b': "expected one bare word or one quoted string",
     "ok;message=a b": "a value with blanks goes in quotes",
-    "ok;message=x": "message goes with an error whose message can be set",
-    "ok;error=string;code=5": "code goes with an error whose code can be set",
-    "reset;pause_ms=5": "pause_ms needs then=rest",
     "ok;tear=byte:0": "tear is 'byte:0'",
     "ok;sequence=swap:1": "sequence is 'swap:1'",
-    "ok;status=429;finish=stop": "finish goes with a stream",
     "ok\nx": "a line feed, carriage return or NUL",
+    "ok;tokens_per_frame=1001": "tokens_per_frame is 1001",
+    "ok;sequence=dup:1001": "sequence is 'dup:1001'",
+    "ok;error=openai;code=18446744073709551616": "code is 18446744073709551616",
+    "ok;error=openai;code=" + "9" * 30: "code is '999",
+    'ok;content_type="text/é"': "content_type is 'text/é'",
+    'ok;content_type=""': "content_type is ''",
+    'ok;status=503;retry_after="soon "': "retry_after is 'soon '",
+    "ok;status=503;retry_after=soon": "retry_after is 'soon'",
 }
+
+NONSENSE = {
+    "ok;message=x": "message goes with an error whose message can be set",
+    "ok;error=string;code=5": "code goes with an error whose code can be set",
+    "ok;error=raw_html;message=x": "message goes with an error whose message can be set",
+    "ok;error=string;type=x": "type goes with an error that has a type",
+    "ok;status=503;body=html;message=x": "message goes with an error whose message can be set",
+    "reset;pause_ms=5": "pause_ms needs then=rest",
+    "ok;status=429;finish=stop": "finish goes with a stream",
+    "ok;status=204": "status needs body=empty",
+    "ok;answer_as=html;eol=crlf": "eol goes with a stream",
+    "ok;answer_as=json;status=500": "answer_as excludes status",
+    "ok;answer_as=empty;ttft_ms=5": "ttft_ms needs something behind the head",
+    "ok;at=request": "at=request needs close",
+    "ok;at=request;close=fin;eol=crlf": "eol cannot be seen with at=request",
+    "ok;at=request;close=fin;done=twice": "done cannot be seen with at=request",
+    "ok;at=request;close=hang;ttft_ms=5": "ttft_ms has no end",
+    "reset;at=head;after_chunks=5": "after_chunks needs at=frames",
+    "cut_mid_frame;at=head": "tear needs at=frames",
+    "cut_mid_frame;done=true": "done cannot follow a torn frame",
+    "cut_mid_frame;finish=stop": "finish cannot follow a torn frame",
+    "cut_mid_frame;chunk_error=bad_size": "chunk_error cannot follow a torn frame",
+    "cut_mid_frame;final_blank=false": "final_blank cannot follow a torn frame",
+    "cut_mid_frame;close=hang;heartbeat=ping": "heartbeat needs a silence",
+    "stall;heartbeat=ping;final_blank=false": "final_blank needs an end",
+    "ok;ttft_ms=999;heartbeat=ping": "heartbeat needs a silence of heartbeat_ms at least",
+    "ok;ttft_ms=3000;heartbeat=ping;beats=3": "beats is more than the silence has room for",
+    "ok;content=reasoning;after_chunks=0": "content needs after_chunks of at least 1",
+    "ok;content=text;reasoning_key=reasoning": "reasoning_key goes with content=reasoning",
+    "ok;content=tool_call": "content needs a number of after_chunks",
+    "ok;finish=none;usage=never": "usage needs a finish frame",
+    "reset;usage=never": "usage needs a finish frame",
+    "ok;frame_bytes=999;comments=1": "frame_bytes goes with plain SSE",
+    "ok;frame_bytes=999;usage=every_chunk": "frame_bytes excludes usage=every_chunk",
+    "ok;after_chunks=2;sequence=dup:3": "sequence=dup repeats",
+    "reset;sequence=drop:1": "sequence=drop needs then=rest",
+    "ok;sequence=swap:2": "sequence=swap needs a number",
+    "reset;sequence=after_finish": "sequence needs a finish frame",
+    "reset;sequence=after_done": "sequence=after_done needs done",
+    "ok;gap_ms=5;segment=whole": "gap_ms needs segment",
+    "ok;chunk_error=bad_size": "chunk_error breaks the response",
+    "reset;chunk_error=trailer": "chunk_error=trailer is a terminator",
+    "reset;chunk_error=bad_size;segment=2": "chunk_error needs chunks that end at the fault point",
+    "stall;heartbeat=ping;length=both": "length needs a stream that can be counted",
+    "ok;after_chunks=100001;segment=whole": "segment needs a stream that can be counted",
+    "ok;idle_ms=5": "idle_ms goes with close=idle_close",
+}
+
+# A key whose value is what it is without does not count, and a row's own break says nothing where it is not reached.
+NEVER_REFUSED = [
+    "cut_mid_frame;done=false;finish=none;close=fin",
+    "overloaded_429;after_chunks=all;tear=none;delay_ms=5;done=true",
+    "stall;at=request",
+    "stall;at=request;after_chunks=3",
+    "stall;at=head",
+    "reset;at=role",
+    "no_done;at=head",
+    "reset;status=503",
+    "cut_between_frames;answer_as=html",
+    "mid_reasoning;after_chunks=0",
+    "cut_mid_frame;usage=null_every_chunk",
+    "ok;sequence=dup:2",
+    "ok;at=request;close=tls_raw",
+    "ok;frame_bytes=16777216",
+]
 
 
 @pytest.mark.parametrize("text", ACCEPTED)
@@ -118,6 +187,39 @@ def test_a_malformed_directive_is_refused_with_what_is_wrong_and_the_valid_modes
     assert message.endswith("valid modes: " + ", ".join(MODES))
     assert message.count("valid modes") == 1
     assert len(message) < 1500
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_settings_that_make_no_sense_together_are_refused_with_the_reason_alone(text: str) -> None:
+    with pytest.raises(DirectiveError) as refused:
+        parse_directive(text)
+    mode = text.partition(";")[0]
+    message = str(refused.value)
+    assert message.startswith(f"{mode}: {NONSENSE[text]}")
+    assert "valid modes" not in message
+
+
+@pytest.mark.parametrize("text", NEVER_REFUSED)
+def test_what_changes_nothing_about_the_mode_is_never_refused(text: str) -> None:
+    assert parse_directive(text)
+
+
+def test_equal_faults_have_one_canonical_text_and_different_ones_two() -> None:
+    spellings = [
+        ("reset;close=rst;after_chunks=03", "reset;after_chunks=3;delay_ms=10;utf8=false"),
+        ("ok;error=vllm", "ok;after_chunks=all;delay_ms=10;utf8=false;error=vllm"),
+        ("ok;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
+        ("ok;done=false;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
+        ("ok;finish=none", "ok;after_chunks=all;delay_ms=10;utf8=false;finish=none"),
+        ('ok;finish="none"', 'ok;after_chunks=all;delay_ms=10;utf8=false;finish="none"'),
+        ('ok;name="a;b é"', 'ok;after_chunks=all;delay_ms=10;utf8=false;name="a;b \\u00e9"'),
+        ("ok;tear=half", "ok;after_chunks=all;delay_ms=10;utf8=false;tear=half"),
+        ("cut_mid_frame;tear=utf8", "cut_mid_frame;after_chunks=3;delay_ms=10;utf8=true"),
+        ("ok;length=+7", "ok;after_chunks=all;delay_ms=10;utf8=false;length=+7"),
+        ("stall;at=request;after_chunks=3", "stall;after_chunks=all;delay_ms=10;utf8=false;at=request"),
+    ]
+    for text, canonical in spellings:
+        assert parse_directive(text).canonical() == canonical
 
 
 @given(st.text() | st.from_regex(r"[a-z_]{0,14}(;[a-z_0-9= ]{0,20}){0,4}"))
@@ -152,6 +254,11 @@ TABLES_REFUSED = [
     ({"mode": "cut_mid_frame", "utf8": "true"}, "utf8 is 'true'"),
     ({"mode": "reset", "pause": 1}, "unknown key 'pause'"),
     ({"mode": "nothing"}, "unknown mode 'nothing'"),
+    ({"mode": "ok", "error": "plain", "message": "a\nb"}, "message is 'a\\nb'"),
+    ({"mode": "ok", "content_type": "text/x\r\nx-evil: 1"}, "content_type is 'text/x"),
+    ({"mode": "ok", "status": 503, "retry_after": "1\r\n\r\nHTTP/1.1 200"}, "retry_after is '1"),
+    ({"mode": "ok", "error": "openai", "code": 2**64}, "code is 18446744073709551616"),
+    ({"mode": "ok", "error": "openai", "code": -1}, "code is -1"),
 ]
 
 

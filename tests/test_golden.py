@@ -1,19 +1,18 @@
 """The bytes of the eleven modes are what they were: whole responses, recorded before there were axes.
 
-To record them anew, after a change that is meant to change them: delete tests/golden/eleven/ and run this file once.
+To record one anew, after a change that is meant to change it: delete its file and run this one.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.app import CHAT, COMPLETIONS, App
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.lab import MODEL, MemoryLab, write
+from tests.wire.rawclient import CHAT, COMPLETIONS
 
 GOLDEN = Path(__file__).parent / "golden" / "eleven"
 FAULTS = {
@@ -30,22 +29,27 @@ FAULTS = {
     "mid_reasoning": "mid_reasoning",
     "mid_tool_call": "mid_tool_call",
 }
+ASKED = {
+    CHAT: {"messages": [{"role": "user", "content": "hello"}]},
+    COMPLETIONS: {"prompt": "hello"},
+}
 
 
 @pytest.fixture(scope="module")
-def ask(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., bytes]:
-    return App(tmp_path_factory.mktemp("golden")).ask
+def lab(tmp_path_factory: pytest.TempPathFactory) -> MemoryLab:
+    return MemoryLab(write(tmp_path_factory.mktemp("golden"), {"m": MODEL.format(name="m")}))
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_mode_answers_with_the_bytes_that_it_always_answered_with(
-    ask: Callable[..., bytes], name: str, path: str
+    lab: MemoryLab, name: str, path: str
 ) -> None:
-    got = ask(path, FAULTS[name], stream_options={"include_usage": True})
+    body = {"model": "m", "stream": True, **ASKED[path], "stream_options": {"include_usage": True}}
+    got = lab.exchange(path, json.dumps(body).encode(), {"x-inference-lab-fault": FAULTS[name]})
+    raw = re.sub(rb"Date: [^\r]*\r\n", b"", got.raw)
     file = GOLDEN / f"{'chat' if path == CHAT else 'completions'}-{name}.http"
     if not file.exists():
-        file.parent.mkdir(exist_ok=True)
-        file.write_bytes(got)
+        file.write_bytes(raw)
         pytest.fail(f"recorded {file.name}")
-    assert got == file.read_bytes()
+    assert raw == file.read_bytes()

@@ -18,8 +18,9 @@ from inference_lab.faults.values import (
     Choice,
     Code,
     Flag,
+    HeaderText,
     Integer,
-    IntegerOrText,
+    IntegerOrHeader,
     Kind,
     Signed,
     SubChoice,
@@ -38,6 +39,8 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 _MS: Final = Integer(U64_MAX)
+HELD_FRAMES: Final = 1000
+"""The most that one value may keep in memory: frames repeated, reversed or joined, words or lines in one frame."""
 
 AXES: Final[Mapping[str, Axis]] = {
     "after_chunks": Axis(Integer(U32_MAX, words=("all",)), "content frames before the fault point"),
@@ -48,20 +51,21 @@ AXES: Final[Mapping[str, Axis]] = {
     ),
     "reasoning_key": Axis(Choice("reasoning_content", "reasoning"), "the delta's key of reasoning, on chat"),
     "tokens_per_frame": Axis(
-        Integer(U32_MAX, least=1, words=("varied",)), "words in a content frame; varied: the cycle 1, 2, 4"
+        Integer(HELD_FRAMES, least=1, words=("varied",)),
+        "words in a content frame; varied: the cycle 1, 2, 4",
     ),
     "frame_bytes": Axis(
         Integer(2**31 - 1, least=1), "the last content frame is padded with blanks to this size"
     ),
     "tear": Axis(
-        SubChoice(("none", "half", "utf8"), {"byte": 1}),
+        SubChoice(("none", "half", "utf8"), {"byte": (1, U32_MAX)}),
         "how much of one more frame goes out before the close",
     ),
     "malformed": Axis(Flag(), "a frame of broken JSON at the fault point"),
     "sequence": Axis(
         SubChoice(
             ("none", "double_finish", "after_finish", "after_done", "choices_null", "choices_empty"),
-            {"dup": 1, "drop": 1, "swap": 2},
+            {"dup": (1, HELD_FRAMES), "drop": (1, U32_MAX), "swap": (2, HELD_FRAMES)},
         ),
         "frames repeated (dup), left out (drop), reversed (swap), or where none belongs",
     ),
@@ -105,10 +109,10 @@ AXES: Final[Mapping[str, Axis]] = {
     ),
     "ttft_ms": Axis(_MS, "silence between the head and the first frame"),
     "status": Axis(Integer(599, least=200), "an HTTP status in place of a stream"),
-    "retry_after": Axis(IntegerOrText(U32_MAX), "a retry-after header: seconds, or an HTTP date in quotes"),
+    "retry_after": Axis(IntegerOrHeader(U32_MAX), "a retry-after header: seconds, or an HTTP date in quotes"),
     "body": Axis(Choice("json", "flat", "html", "empty"), "the body of a status"),
     "answer_as": Axis(Choice("sse", "json", "json_error", "html", "empty"), "a 200 that is no stream"),
-    "content_type": Axis(Text(), "the stream under another content type"),
+    "content_type": Axis(HeaderText(), "the stream under another content type"),
     "heartbeat": Axis(
         Choice("none", "ping", "bare", "keep_alive", "openrouter", "event", "empty_data", "empty_delta"),
         "signs of life during a silence",
@@ -117,8 +121,8 @@ AXES: Final[Mapping[str, Axis]] = {
     "beats": Axis(Integer(U32_MAX, least=1, words=("unlimited",)), "how many heartbeats"),
     "eol": Axis(Choice("lf", "crlf", "cr"), "line ends"),
     "space": Axis(Flag(), "the blank behind `data:`"),
-    "multiline": Axis(Integer(1000, least=1), "data lines per frame, with the JSON spread over them"),
-    "comments": Axis(Integer(1000), "comment lines between frames"),
+    "multiline": Axis(Integer(HELD_FRAMES, least=1), "data lines per frame, with the JSON spread over them"),
+    "comments": Axis(Integer(HELD_FRAMES), "comment lines between frames"),
     "id": Axis(Flag(), "an id: field per frame"),
     "retry": Axis(
         Integer(U32_MAX, words=("none", "alone")), "a retry: field in the first frame, or in a block alone"
@@ -127,7 +131,7 @@ AXES: Final[Mapping[str, Axis]] = {
     "final_blank": Axis(Flag(), "the last blank line"),
     "spacing": Axis(Choice("compact", "python"), "blanks in the JSON"),
     "segment": Axis(
-        Integer(U32_MAX, least=1, words=("frame", "byte", "utf8", "crlf", "whole")),
+        Integer(HELD_FRAMES, least=1, words=("frame", "byte", "utf8", "crlf", "whole")),
         "where the stream is cut into chunks: n frames a piece, every byte, inside every é, between CR and LF",
     ),
     "gap_ms": Axis(_MS, "milliseconds between the pieces of a segment"),

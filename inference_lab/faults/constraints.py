@@ -1,20 +1,22 @@
 """What axes make no sense together: one table, from which refusals and their documentation come.
 
-A key counts as given when its value differs from the healthy stream's: a value equal to the default is never
-refused.
+A key counts as given when its value differs from the healthy stream's, or from what the mode's row says: a value
+equal to the default is never refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from inference_lab.dialects import LAB
-from inference_lab.faults.death import ALL, HEALTHY, NONE, UNLIMITED, Death
+from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import leg_key
+from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
+from inference_lab.faults.sse import KEYS as SSE_KEYS
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
@@ -42,77 +44,80 @@ CONTENT_KEYS: Final = (
     "instant_stop",
     "usage_off_by",
 )
-# What a response that is no stream cannot show.
-STREAM_KEYS: Final = (
+# What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.
+STREAM_KEYS_BUT_AT: Final = (
     *CONTENT_KEYS,
     "reject",
     "error",
     "done",
-    "at",
     "content_type",
     "heartbeat",
     "heartbeat_ms",
     "beats",
-    "eol",
-    "space",
-    "multiline",
-    "comments",
-    "id",
-    "retry",
-    "bom",
-    "final_blank",
-    "spacing",
+    *SSE_KEYS,
     "segment",
     "gap_ms",
     "length",
     "chunk_error",
     "encoding",
 )
+STREAM_KEYS: Final = (*STREAM_KEYS_BUT_AT, "at")
 # How many frames these contents take at least.
 CALL_FRAMES: Final = {"tool_call_parallel": 5, "tool_call_complete": 3}
-# Closes behind a chunked terminator.
+# What a request can meet that asked for no stream.
+WHOLE_CLOSES: Final = ("terminator", "fin", "rst", "hang")
+# Closes that need the response to be whole, and those behind which a client may go on.
 COMPLETE: Final = ("terminator", "terminator_rst", "idle_close", "stale")
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A rule: where one of `keys` is given, `holds` must. `reason` says what would be right."""
+    """A rule: where one of `keys` is given, `holds` must. `reason` says what would be right; it follows the key.
+
+    `own`: what only the mode's row says does not count.
+    """
 
     keys: tuple[str, ...]
     holds: Callable[[Death], bool]
     reason: str
+    own: bool = False
 
 
-def _variant(death: Death, what: str) -> bool:
+def _takes(death: Death, what: str) -> bool:
     if death.error == "none":
         # A status and a JSON error have the fields of an OpenAI error.
-        return (
-            death.status != HEALTHY.status and death.body in {"json", "flat"}
-        ) or death.answer_as == "json_error"
+        has_json = death.status != HEALTHY.status and death.body in {"json", "flat"}
+        return has_json or death.answer_as == "json_error"
     return bool(getattr(VARIANTS[death.error], f"takes_{what}"))
 
 
 def _at_least(death: Death, chunks: int) -> bool:
-    return isinstance(death.after_chunks, int) and death.after_chunks >= chunks
+    return death.after_chunks == ALL or int(death.after_chunks) >= chunks
 
 
-def _silence(death: Death) -> bool:
-    bounded = death.then == "rest" and death.beats != UNLIMITED
-    return death.close == "hang" or death.pause_ms > 0 or death.ttft_ms > 0 or bounded
+def _has_finish(death: Death) -> bool:
+    return death.at == "frames" and death.finish != NONE and death.tear.word == "none"
 
 
 def _countable(death: Death) -> bool:
-    endless = death.heartbeat != "none" and death.close == "hang"
-    few = death.after_chunks == ALL or (
-        isinstance(death.after_chunks, int) and death.after_chunks <= COUNTED_FRAMES
-    )
-    return few and death.frame_bytes is None and not endless
+    few = death.after_chunks == ALL or int(death.after_chunks) <= COUNTED_FRAMES
+    return few and death.frame_bytes is None and not hangs_with_beats(death)
+
+
+def _is_plain(death: Death) -> bool:
+    """Whether frames are spelled as they are by default and each is a chunk."""
+    return all(getattr(death, key) == getattr(HEALTHY, key) for key in (*SSE_KEYS, "segment", "encoding"))
+
+
+def _has_body(death: Death) -> bool:
+    if death.status != HEALTHY.status:
+        return death.body != "empty"
+    return death.answer_as != "empty"
 
 
 CONSTRAINTS: Final = (
+    # a response that is no stream
     Constraint(
-        STREAM_KEYS,
-        lambda d: d.status == HEALTHY.status,
-        "goes with a stream: status answers without one",
+        STREAM_KEYS, lambda d: d.status == HEALTHY.status, "goes with a stream: status answers without one"
     ),
     Constraint(
         STREAM_KEYS, lambda d: d.answer_as == "sse", "goes with a stream: answer_as answers without one"
@@ -125,57 +130,92 @@ CONSTRAINTS: Final = (
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
     Constraint(("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with status"),
     Constraint(
-        ("status",), lambda d: d.status not in {204, 304} or d.body == "empty", "204 and 304 need body=empty"
+        ("status",),
+        lambda d: d.status not in {204, 304} or d.body == "empty",
+        "needs body=empty for 204 and 304",
     ),
     Constraint(
-        ("status", "answer_as"),
-        lambda d: d.close in {"terminator", "fin", "rst", "hang"},
-        "needs close=terminator, fin, rst or hang",
+        ("status", "answer_as"), lambda d: d.close in WHOLE_CLOSES, "needs close=terminator, fin, rst or hang"
     ),
     Constraint(
-        CONTENT_KEYS, lambda d: d.at == "frames", "goes with at=frames: it gets no further than at says"
+        ("ttft_ms",),
+        lambda d: _has_body(d) or d.close in {"fin", "rst"},
+        "needs something behind the head: a body, or close=fin or rst",
     ),
-    Constraint(("error",), lambda d: d.at != "request", "cannot follow at=request, which answers nothing"),
+    # how far it gets
+    Constraint(CONTENT_KEYS, lambda d: d.at == "frames", "needs at=frames: it gets no further than at says"),
     Constraint(
-        ("at",),
-        lambda d: d.at != "request" or d.close in {"fin", "rst", "hang"},
-        "=request needs close=fin, rst or hang",
-    ),
-    Constraint(
-        ("at",),
-        lambda d: d.at != "request" or d.ttft_ms == 0 or d.close != "hang",
-        "=request with close=hang has no end for ttft_ms",
-    ),
-    Constraint(
-        ("content_type", "heartbeat", "bom", "retry", "encoding", "length", "chunk_error"),
+        (*STREAM_KEYS_BUT_AT, "idle_ms"),
         lambda d: d.at != "request",
-        "cannot be seen with at=request",
+        "cannot be seen with at=request, which answers nothing",
     ),
-    Constraint(("code",), lambda d: _variant(d, "code"), "goes with an error whose code can be set"),
-    Constraint(("message",), lambda d: _variant(d, "message"), "goes with an error whose message can be set"),
-    Constraint(("type",), lambda d: _variant(d, "type"), "goes with an error that has a type"),
     Constraint(
-        ("error", "malformed", "sequence", "then", "text_in_finish", "pause_ms"),
+        ("at",),
+        lambda d: d.at != "request" or d.close in {"fin", "rst", "hang", "tls_raw"},
+        "=request needs close=fin, rst, hang or tls_raw",
+    ),
+    Constraint(
+        ("ttft_ms",),
+        lambda d: d.at != "request" or d.close != "hang",
+        "has no end with at=request and close=hang",
+    ),
+    # errors
+    Constraint(("code",), lambda d: _takes(d, "code"), "goes with an error whose code can be set"),
+    Constraint(("message",), lambda d: _takes(d, "message"), "goes with an error whose message can be set"),
+    Constraint(("type",), lambda d: _takes(d, "type"), "goes with an error that has a type"),
+    # a torn frame
+    Constraint(
+        (
+            "error",
+            "malformed",
+            "sequence",
+            "then",
+            "text_in_finish",
+            "pause_ms",
+            "final_blank",
+        ),
         lambda d: d.tear.word == "none",
         "cannot follow a torn frame: only close may",
     ),
     Constraint(
-        ("finish",), lambda d: d.tear.word == "none" or d.finish == NONE, "cannot follow a torn frame"
+        ("finish",),
+        lambda d: d.tear.word == "none" or d.finish == NONE,
+        "cannot follow a torn frame: only close may",
     ),
-    Constraint(("usage",), lambda d: d.tear.word == "none", "cannot follow a torn frame"),
-    Constraint(("done",), lambda d: d.tear.word == "none" or d.done == "false", "cannot follow a torn frame"),
+    Constraint(
+        ("done",),
+        lambda d: d.tear.word == "none" or d.done == "false",
+        "cannot follow a torn frame: only close may",
+    ),
+    Constraint(
+        ("usage",),
+        lambda d: d.tear.word == "none" or d.usage.endswith("_chunk"),
+        "cannot follow a torn frame: only close may",
+    ),
+    Constraint(
+        ("chunk_error",),
+        lambda d: d.tear.word == "none" or d.chunk_error == "trailer",
+        "cannot follow a torn frame: only close may",
+    ),
+    # the fault point
     Constraint(
         ("pause_ms",), lambda d: d.then == "rest", "needs then=rest: at an end there is nothing behind it"
     ),
     Constraint(
         ("then",),
         lambda d: d.after_chunks != ALL and d.content == "text",
-        "=rest needs a number of after_chunks and text",
+        "=rest needs a number of after_chunks, and text",
     ),
     Constraint(
         ("content",),
         lambda d: d.after_chunks != ALL,
         "needs a number of after_chunks: the whole answer is text",
+    ),
+    Constraint(
+        ("content",),
+        lambda d: _at_least(d, 1) or d.tear.word != "none",
+        "needs after_chunks of at least 1",
+        own=True,
     ),
     Constraint(
         ("content",),
@@ -217,33 +257,36 @@ CONSTRAINTS: Final = (
     ),
     Constraint(("reasoning_key",), lambda d: d.content == "reasoning", "goes with content=reasoning"),
     Constraint(
+        ("reasoning_key", "tokens_per_frame"),
+        lambda d: _at_least(d, 1) or d.tear.word != "none" or d.then == "rest",
+        "needs after_chunks of at least 1",
+    ),
+    Constraint(
         ("tokens_per_frame",), lambda d: d.content in {"text", "reasoning"}, "goes with text and reasoning"
     ),
     Constraint(
-        ("text_in_finish",),
-        lambda d: d.finish != NONE and d.content == "text",
-        "needs text and a finish frame",
-    ),
-    Constraint(
-        ("usage",),
+        ("tokens_per_frame",),
         lambda d: (
-            d.usage in {"never", "always", "every_chunk", "null_every_chunk", "zero_every_chunk"}
-            or d.finish != NONE
+            d.tokens_per_frame != "varied" or _at_least(d, 2) or d.tear.word != "none" or d.then == "rest"
         ),
-        "=on_finish and with_choices need a finish frame",
+        "=varied needs after_chunks of at least 2: the cycle begins with 1",
     ),
-    Constraint(("frame_bytes",), lambda d: _at_least(d, 1), "needs a number of after_chunks, at least 1"),
+    Constraint(("frame_bytes",), lambda d: _at_least(d, 1), "needs after_chunks of at least 1"),
     Constraint(
         ("frame_bytes",),
-        lambda d: (
-            (d.segment, d.encoding, d.eol, d.spacing, d.multiline) == ("frame", "none", "lf", "compact", 1)
-        ),
-        "goes with segment=frame, encoding=none, eol=lf, spacing=compact and multiline=1",
+        _is_plain,
+        "goes with plain SSE, a frame a chunk: the axes of spelling, segment and encoding at their defaults",
     ),
+    Constraint(("frame_bytes",), lambda d: d.usage != "every_chunk", "excludes usage=every_chunk"),
+    Constraint(
+        ("frame_bytes",), lambda d: d.sequence.word != "dup", "excludes sequence=dup, which would repeat it"
+    ),
+    Constraint(("frame_bytes",), lambda d: d.chunk_error != "no_crlf", "excludes chunk_error=no_crlf"),
+    # the order of frames
     Constraint(
         ("sequence",),
-        lambda d: d.sequence.word != "dup" or (d.after_chunks != ALL and _at_least(d, d.sequence.number)),
-        "=dup repeats frames of a numbered after_chunks",
+        lambda d: d.sequence.word != "dup" or _at_least(d, d.sequence.number),
+        "=dup repeats as many frames as after_chunks has, at most",
     ),
     Constraint(
         ("sequence",),
@@ -264,7 +307,7 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         ("sequence",),
-        lambda d: d.sequence.word not in {"double_finish", "after_finish"} or d.finish != NONE,
+        lambda d: d.sequence.word not in {"double_finish", "after_finish"} or _has_finish(d),
         "needs a finish frame",
     ),
     Constraint(
@@ -272,36 +315,53 @@ CONSTRAINTS: Final = (
         lambda d: d.sequence.word != "after_done" or d.done != "false",
         "=after_done needs done",
     ),
+    # the tail
+    Constraint(
+        ("text_in_finish",), lambda d: _has_finish(d) and d.content == "text", "needs text and a finish frame"
+    ),
+    Constraint(
+        ("usage",),
+        lambda d: (
+            d.usage in {"always", "every_chunk", "null_every_chunk", "zero_every_chunk"} or _has_finish(d)
+        ),
+        "needs a finish frame, which a usage frame follows",
+    ),
+    # silence
     Constraint(
         ("heartbeat",),
-        _silence,
-        "needs a silence: close=hang, pause_ms, ttft_ms, or then=rest with beats",
+        has_beats,
+        "needs a silence of heartbeat_ms at least: close=hang, pause_ms, ttft_ms, or then=rest with beats",
     ),
     Constraint(("heartbeat_ms", "beats"), lambda d: d.heartbeat != "none", "goes with heartbeat"),
+    Constraint(("beats",), beats_count, "is more than the silence has room for"),
+    Constraint(
+        ("final_blank",),
+        lambda d: d.beats != UNLIMITED or not hangs_with_beats(d),
+        "needs an end: the heartbeats have none",
+    ),
+    # framing
     Constraint(("segment",), lambda d: d.segment != "crlf" or d.eol == "crlf", "=crlf needs eol=crlf"),
-    Constraint(("gap_ms",), lambda d: d.segment != "frame", "needs segment: a frame is one piece"),
+    Constraint(
+        ("gap_ms",),
+        lambda d: d.segment not in {"frame", "whole"},
+        "needs segment: a frame, or the whole, is one piece",
+    ),
     Constraint(
         ("length",),
         lambda d: d.encoding == "none" and d.chunk_error == "none",
         "excludes encoding and chunk_error",
     ),
-    Constraint(
-        ("length",),
-        lambda d: d.close in {"terminator", "fin", "rst", "hang"},
-        "needs close=terminator, fin, rst or hang",
-    ),
+    Constraint(("length",), lambda d: d.close in WHOLE_CLOSES, "needs close=terminator, fin, rst or hang"),
     Constraint(
         ("length", "segment"),
         lambda d: (d.length == "none" and d.segment != "whole") or _countable(d),
-        f"needs a stream that can be counted first: at most {COUNTED_FRAMES} chunks, no frame_bytes, no endless beats",
+        f"needs a stream that can be counted first: at most {COUNTED_FRAMES} frames, no frame_bytes, "
+        "no heartbeats while it hangs",
     ),
     Constraint(
         ("chunk_error",),
-        lambda d: (
-            d.chunk_error == "trailer"
-            or d.close not in {"terminator", "idle_close", "stale", "terminator_rst"}
-        ),
-        "breaks the response: close=fin, rst or hang",
+        lambda d: d.chunk_error == "trailer" or d.close not in COMPLETE,
+        "breaks the response: it needs close=fin, rst, hang, fin_close or tls_raw",
     ),
     Constraint(
         ("chunk_error",),
@@ -311,18 +371,29 @@ CONSTRAINTS: Final = (
     Constraint(
         ("chunk_error",),
         lambda d: d.close not in {"eof", "torn_chunk", "partial_terminator"},
-        "excludes that close",
+        "excludes close=eof, torn_chunk and partial_terminator",
+    ),
+    Constraint(
+        ("chunk_error",),
+        lambda d: d.chunk_error == "trailer" or (d.segment != "whole" and not isinstance(d.segment, int)),
+        "needs chunks that end at the fault point: segment=frame, byte, utf8 or crlf",
     ),
     Constraint(("idle_ms",), lambda d: d.close == "idle_close", "goes with close=idle_close"),
 )
 
 
-def broken(death: Death) -> str | None:
-    """The first constraint a death breaks, as a sentence that begins with the key; None if there is none."""
+def broken(death: Death, settings: Mapping[str, object], row: Death) -> str | None:
+    """The first constraint a death breaks, as a sentence that begins with the key; None if there is none.
+
+    `settings` are what a directive gives, `row` is its mode's death.
+    """
+    own = {key for key, value in settings.items() if value != getattr(row, key)}
+    given = own | {key for key in DEFAULTS if getattr(death, key) != getattr(HEALTHY, key)}
     for constraint in CONSTRAINTS:
+        counted = own if constraint.own else given
         for key in constraint.keys:
-            if getattr(death, key) != getattr(HEALTHY, key) and not constraint.holds(death):
-                return f"{key} {constraint.reason}".replace(" =", "=")
+            if key in counted and not constraint.holds(death):
+                return f"{key} {constraint.reason}".replace(" =", "=", 1)
     return None
 
 
@@ -332,11 +403,6 @@ def acts_without_stream(death: Death) -> bool:
         return True
     if death.answer_as != HEALTHY.answer_as:
         return death.answer_as != "json"  # which is the answer such a request gets anyway
-    if death.dialect not in {None, LAB.name}:
-        return False
-    others = (key for key in STREAM_KEYS if getattr(death, key) != getattr(HEALTHY, key))
-    return (
-        (death.ttft_ms > 0 or death.strict_params)
-        and next(others, None) is None
-        and death.close in {"terminator", "fin", "rst", "hang"}
-    )
+    is_plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in STREAM_KEYS)
+    is_plain = is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
+    return is_plain and (death.ttft_ms > 0 or death.strict_params)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from inference_lab.pieces import Piece, Pieces
 
@@ -53,17 +53,22 @@ def frames_in(words: int, tokens_per_frame: int | str) -> int:
 
 def frame_at(pieces: Pieces, place: int, tokens_per_frame: int | str) -> Piece:
     """The piece of frame `place`, without making those in front of it."""
+    return next(frames_from(pieces, place, tokens_per_frame))
+
+
+def frames_from(
+    pieces: Pieces, place: int, tokens_per_frame: int | str, words: int | None = None
+) -> Iterator[Piece]:
+    """The pieces of the frames from `place` on, each one frame's worth; up to so many `words` of the answer."""
     start = words_in(place, tokens_per_frame)
-    count = words_in(place + 1, tokens_per_frame) - start
-    return next(_merged(pieces.starting_at(start), repeat(count)))
-
-
-def grouped(pieces: Iterable[Piece], tokens_per_frame: int | str) -> Iterator[Piece]:
-    """Pieces merged so that each is one frame's worth; `varied` is the cycle 1, 2, 4."""
+    single = pieces.starting_at(start)
+    if words is not None:
+        single = islice(single, max(0, words - start))
     if tokens_per_frame == 1:
-        return iter(pieces)
-    sizes = cycle(_VARIED) if isinstance(tokens_per_frame, str) else repeat(tokens_per_frame)
-    return _merged(iter(pieces), sizes)
+        return single
+    if isinstance(tokens_per_frame, str):
+        return _merged(single, islice(cycle(_VARIED), place % len(_VARIED), None))
+    return _merged(single, repeat(tokens_per_frame))
 
 
 def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:

@@ -24,6 +24,8 @@ class Close(Enum):
 
     TERMINATOR = "terminator"
     """The chunked terminator; the connection is reusable."""
+    COMPLETE = "complete"
+    """As the terminator, which is among the bytes already."""
     FIN = "fin"
     """A FIN without the terminator."""
     RST = "rst"

@@ -5,18 +5,20 @@ Anything that cannot be honoured as written is refused with a reason; nothing is
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.constraints import broken
-from inference_lab.faults.death import Death
+from inference_lab.faults.death import HEALTHY, NONE, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.values import Sub, Value
+from inference_lab.faults.modes import MODES, Mode
+from inference_lab.faults.values import Code, Signed, Sub, Text, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,7 +26,20 @@ if TYPE_CHECKING:
 # Short for tear, with the one mode that had it before there was a tear key.
 _UTF8: Final = "utf8"
 _UTF8_MODE: Final = "cut_mid_frame"
-_SIMPLE: Final = ("after_chunks", "delay_ms")
+_SIMPLE: Final = frozenset({"after_chunks", "delay_ms"})
+_BARE: Final = re.compile(r"[A-Za-z_][\w.:+-]*", re.ASCII)
+
+# Words that as a string mean something else than bare.
+_WORDS: Final = frozenset({"none", "empty_each", "null", "absent"})
+
+# What a row says only because its stream breaks off: nothing, where the response never gets that far.
+_BROKEN_OFF: Final[Mapping[str, frozenset[object]]] = {
+    "after_chunks": frozenset({3}),
+    "finish": frozenset({NONE}),
+    "done": frozenset({"false"}),
+}
+
+
 # What may be set beside an incident, whose file says everything that is sent.
 _INCIDENT_KEYS: Final = ("delay_ms", "name")
 # What a dialect has its own way with, unless the directive says otherwise.
@@ -32,14 +47,20 @@ _OVER_DIALECT: Final = {"comments", "content_type", "reasoning_key", "text_in_fi
 
 
 class DirectiveError(ValueError):
-    """A refused directive; the message says what is wrong, what would be right, and the valid modes.
+    """A refused directive; the message is one line that says what is wrong and what would be right."""
 
-    `incidents` are the names that are modes too.
-    """
+
+class MalformedError(DirectiveError):
+    """A directive that cannot be read: the message lists the valid modes too, of which `incidents` are some."""
 
     def __init__(self, reason: str, incidents: Iterable[str] = ()) -> None:
         super().__init__(f"{reason}; valid modes: {', '.join([*MODES, *incidents])}")
         self.reason = reason
+
+
+def not_utf8(raw: bytes, incidents: Iterable[str] = ()) -> DirectiveError:
+    """The refusal of bytes that are no text."""
+    return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}", incidents)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -56,13 +77,19 @@ class Fault(msgspec.Struct, frozen=True):
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
         if self.incident is not None:
-            return self.mode + "".join(sorted(f";{key}={value}" for key, value in self.settings))
-        death = self.death
-        utf8 = "true" if death.tear.word == _UTF8 and self.mode == _UTF8_MODE else "false"
-        first = f"{self.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={utf8}"
-        others = sorted(f";{key}={value}" for key, value in self.settings if key not in (*_SIMPLE, "tear"))
-        tear = f";tear={death.tear}" if death.tear.word == "byte" else ""
-        return first + tear + "".join(others)
+            return self.mode + "".join(
+                sorted(f";{key}={spelled(key, value)}" for key, value in self.settings)
+            )
+        death, row = self.death, MODES[self.mode].death
+        utf8 = self.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
+        text = f"{self.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={str(utf8).lower()}"
+        fallen = _fallen(death.at, death.status, death.answer_as)
+        for key in sorted(AXES.keys() - _SIMPLE - ({"tear"} if utf8 else set())):
+            value = getattr(death, key)
+            is_changed = value != getattr(row, key) and (key not in fallen or value != getattr(HEALTHY, key))
+            if is_changed or (key in death.given and value is not None):
+                text += f";{key}={spelled(key, value)}"
+        return text
 
 
 def parse_directive(text: str, incidents: Incidents = NO_INCIDENTS) -> Fault:
@@ -74,9 +101,9 @@ def parse_directive(text: str, incidents: Incidents = NO_INCIDENTS) -> Fault:
     try:
         elements = parse(text)
     except GrammarError as error:
-        raise DirectiveError(str(error)) from None
+        raise MalformedError(str(error)) from None
     if len(elements) > 1:
-        raise DirectiveError("a list, expected one fault")
+        raise MalformedError("a list, expected one fault")
     return fault_from_element(elements[0], incidents)
 
 
@@ -98,16 +125,16 @@ def fault_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCI
     """
     mode = table.get("mode")
     if mode is None:
-        raise DirectiveError("mode is missing")
+        raise MalformedError("mode is missing")
     if not isinstance(mode, str):
-        raise DirectiveError(f"mode is {mode!r}, expected a string")
+        raise MalformedError(f"mode is {mode!r:.60}, expected a string")
     settings = {key: _take(key, value) for key, value in table.items() if key != "mode" and _known(key)}
     return _resolve(mode, settings, incidents)
 
 
 def _known(key: str) -> bool:
     if key not in AXES and key != _UTF8:
-        raise DirectiveError(f"unknown key {shown(key)}, expected one of {', '.join(AXES)}")
+        raise MalformedError(f"unknown key {shown(key)}, expected one of {', '.join(AXES)}")
     return True
 
 
@@ -116,7 +143,7 @@ def _read(key: str, word: Word) -> Value:
     try:
         return kind.read(word)
     except ValueError as error:
-        raise DirectiveError(f"{key} is {error}, expected {kind.expected}") from None
+        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
 
 
 def _take(key: str, value: object) -> Value:
@@ -124,7 +151,7 @@ def _take(key: str, value: object) -> Value:
     try:
         return kind.take(value)
     except ValueError as error:
-        raise DirectiveError(f"{key} is {error}, expected {kind.expected}") from None
+        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
 
 
 def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fault:
@@ -132,19 +159,19 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
         return _replay(incidents[mode], settings)
     row = MODES.get(mode)
     if row is None:
-        raise DirectiveError(f"unknown mode {shown(mode)}")
+        raise MalformedError(f"unknown mode {shown(mode)}")
     if _UTF8 in settings:
         if mode != _UTF8_MODE:
-            raise DirectiveError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
+            raise MalformedError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
         if "tear" in settings:
-            raise DirectiveError("utf8 and tear are two names of one thing: give one")
+            raise MalformedError("utf8 and tear are two names of one thing: give one")
         settings["tear"] = Sub(_UTF8 if settings.pop(_UTF8) else "half")
-    changes = {**row.changes, **settings}
+    changes = _changes(row, settings)
     if settings.get("error", "none") != "none" and "done" not in settings:
         changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
     given = frozenset(changes) & _OVER_DIALECT
-    death = msgspec.structs.replace(Death(), **changes, given=given)
-    reason = broken(death)
+    death = msgspec.structs.replace(HEALTHY, **changes, given=given)
+    reason = broken(death, settings, row.death)
     if reason is not None:
         raise DirectiveError(f"{mode}: {reason}")
     return Fault(mode, tuple(settings.items()), death)
@@ -153,9 +180,40 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
 def _replay(incident: Incident, settings: dict[str, Value]) -> Fault:
     for key in settings:
         if key not in _INCIDENT_KEYS:
-            raise DirectiveError(
+            raise MalformedError(
                 f"{incident.name}: {key} does not go with an incident, whose file says all that is sent;"
                 f" only {' and '.join(_INCIDENT_KEYS)} do"
             )
-    death = msgspec.structs.replace(Death(), close=incident.close, **settings)
+    death = msgspec.structs.replace(HEALTHY, close=incident.close, **settings)
     return Fault(incident.name, tuple(settings.items()), death, incident)
+
+
+def _changes(row: Mode, settings: Mapping[str, Value]) -> dict[str, Value]:
+    """What a row and a directive's settings change about the healthy stream."""
+    changes = {**row.changes, **settings}
+    fallen = _fallen(*(changes.get(key, getattr(HEALTHY, key)) for key in ("at", "status", "answer_as")))
+    return {
+        key: value
+        for key, value in changes.items()
+        if key not in fallen or value not in _BROKEN_OFF[key] or row.changes.get(key) != value
+    }
+
+
+def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:
+    """Keys on which a row has nothing to say to a response that does not get so far."""
+    if status != HEALTHY.status or answer_as != HEALTHY.answer_as or at == "request":
+        return set(_BROKEN_OFF)
+    # [DONE] may follow a head or a role frame, so the row's word on it counts.
+    return set() if at == HEALTHY.at else _BROKEN_OFF.keys() - {"done"}
+
+
+def spelled(key: str, value: Value) -> str:
+    """A value as a directive writes it, in ASCII."""
+    kind = AXES[key].kind
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and isinstance(kind, Signed):
+        return f"{value:+d}"
+    is_text = isinstance(value, str) and isinstance(kind, (Text, Code))
+    bare = _BARE.fullmatch(str(value)) and value not in _WORDS
+    return json.dumps(value) if is_text and not bare else str(value)

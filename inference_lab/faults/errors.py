@@ -130,7 +130,7 @@ def error_block(death: Death, completion: Completion, kind: str) -> bytes:
         text = _with_type(text, death.type)
     replaced = {
         "%M": _json(message),
-        "%m": " ".join(message.splitlines()),
+        "%m": message,
         "%N": _json(None if isinstance(code, Bare) else code),
         "%I": _json(completion.id),
         "%O": _json(kind),

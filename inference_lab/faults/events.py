@@ -1,4 +1,7 @@
-"""The events of a script: what a response does, as values, before any socket is involved."""
+"""The events of a script: what a response does, as values, before any socket is involved.
+
+Two more stand only inside the making of a script: a torn frame before it is cut, and the fault point.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +16,21 @@ class Head(msgspec.Struct, frozen=True):
     """The response's status and headers (lower-case names).
 
     The body is framed in chunks, and with `content_length` carries that header; `chunked` false: as the bytes come.
+    After a whole response a connection that stays idle for `idle_ms` is closed.
     """
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     chunked: bool = True
     content_length: int | None = None
+    idle_ms: int | None = None
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """Bytes to put on the wire as one HTTP chunk."""
+    """Bytes to put on the wire as one HTTP chunk; `alone`: in a send of its own."""
 
     data: bytes
+    alone: bool = False
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
@@ -45,4 +51,17 @@ class Await(msgspec.Struct, frozen=True, gc=False):
     tokens: int
 
 
+class Torn(msgspec.Struct, frozen=True, gc=False):
+    """A whole frame of which only a part is to go out, once it is spelled as the stream wants it."""
+
+    data: bytes
+
+
+class FaultPoint(msgspec.Struct, frozen=True, gc=False):
+    """A mark between two events: the N content frames are out. Framing breaks here, if it is to break."""
+
+
+FAULT_POINT = FaultPoint()
+
 Event: TypeAlias = Head | Frame | Raw | Pause | Await | Close
+Draft: TypeAlias = Head | Frame | Raw | Pause | Await | Close | Torn | FaultPoint

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.events import Event, Frame, Pause, Raw
-from inference_lab.faults.stream import FaultPoint
+from inference_lab.faults.events import Draft, Event, FaultPoint, Frame, Pause, Raw, Torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,99 +19,111 @@ _GZIP_HEAD: Final = (
     b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # RFC 1952: deflate, no mtime, OS unknown (255)
 )
 _STORED_LIMIT: Final = 65_535  # RFC 1951 section 3.2.4: the length of a stored block is 16 bits
+# Places between two bytes: inside é and É, and inside a line end.
+_INSIDE: Final = {
+    "utf8": re.compile(rb"(?<=\xc3)(?=[\xa9\x89])"),
+    "crlf": re.compile(rb"(?<=\r)(?=\n)"),
+}
 _RESPONSE_INSIDE: Final = (
     b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n502 Bad Gateway"
 )
+_AT_FAULT_POINT: Final = {"bad_size": b"zz\r\n", "response_inside": _RESPONSE_INSIDE}
 
 
-def segmented(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event | FaultPoint]:
-    """The stream cut into the death's pieces, each a chunk of its own, `gap_ms` apart.
+def segmented(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
+    """The stream cut into the death's pieces, each a chunk and a send of its own, at least `gap_ms` apart.
 
-    A frame still starts when it is due: the gaps inside the one before count towards its delay.
+    A frame still starts when it is due, or once the piece before it is `gap_ms` old.
     """
     if death.segment == "frame":
         return events
     if death.segment == "whole":
         return _whole(events)
-    if isinstance(death.segment, int):
-        return _joined(events, death.segment, death.gap_ms)
-    return _cut(events, death)
+    pieces = _joined(events, death.segment) if isinstance(death.segment, int) else _cut(events, death.segment)
+    return _spaced(pieces, death.gap_ms)
 
 
-def _whole(events: Iterator[Event | FaultPoint]) -> Iterator[Event | FaultPoint]:
-    """Everything in one piece, sent when its last frame is due."""
+def _whole(events: Iterator[Draft]) -> Iterator[Draft]:
+    """Everything in one piece, sent when its last frame is due. Whoever asks for it has counted what it comes to."""
     data: list[bytes] = []
-    pauses: list[Event | FaultPoint] = []
+    waited_ms = 0
     for event in events:
         if isinstance(event, Frame):
             data.append(event.data)
+        elif isinstance(event, Pause):
+            waited_ms += event.ms
         else:
-            pauses.append(event)
-    yield from pauses
+            yield event
+    if waited_ms:
+        yield Pause(waited_ms)
     if data:
-        yield Frame(b"".join(data))
+        yield Frame(b"".join(data), alone=True)
 
 
-def _joined(events: Iterator[Event | FaultPoint], count: int, gap_ms: int) -> Iterator[Event | FaultPoint]:
-    """`count` frames a piece, sent when its last frame is due, and `gap_ms` later for all but the first."""
+def _joined(events: Iterator[Draft], count: int) -> Iterator[Draft]:
+    """`count` frames a piece, sent when its last frame is due."""
     group: list[bytes] = []
-    sent = False
     for event in events:
         if not isinstance(event, Frame):
             yield event
             continue
         group.append(event.data)
         if len(group) == count:
-            if sent and gap_ms:
-                yield Pause(gap_ms)
-            yield Frame(b"".join(group))
-            group, sent = [], True
+            yield Frame(b"".join(group), alone=True)
+            group = []
     if group:
-        if sent and gap_ms:
-            yield Pause(gap_ms)
-        yield Frame(b"".join(group))
+        yield Frame(b"".join(group), alone=True)
 
 
-def _cut(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event | FaultPoint]:
-    gap = Pause(death.gap_ms) if death.gap_ms else None
-    spent_ms = 0
+def _cut(events: Iterator[Draft], segment: str) -> Iterator[Draft]:
     for event in events:
-        if isinstance(event, Pause):
-            left_ms = event.ms - spent_ms
-            spent_ms = max(0, -left_ms)
-            if left_ms > 0:
-                yield Pause(left_ms)
-            continue
-        if not isinstance(event, Frame):
+        if isinstance(event, Frame):
+            for piece in _pieces(event.data, segment):
+                yield Frame(piece, alone=True)
+        else:
             yield event
-            continue
-        for place, piece in enumerate(_pieces(event.data, str(death.segment))):
-            if place and gap is not None:
-                spent_ms += gap.ms
-                yield gap
-            yield Frame(piece)
 
 
-def _pieces(data: bytes, segment: str) -> list[bytes]:
+def _pieces(data: bytes, segment: str) -> Iterator[bytes]:
     if segment == "byte":
-        return [data[place : place + 1] for place in range(len(data))]
-    if segment == "crlf":
-        parts = data.split(b"\r\n")
-        return [(b"\n" if place else b"") + part + b"\r" for place, part in enumerate(parts[:-1])] + [
-            b"\n" + parts[-1]
-        ]
-    parts = data.replace("é".encode(), b"\xc3|\xa9").replace("É".encode(), b"\xc3|\x89").split(b"|")
-    return parts if len(parts) > 1 else [data]
+        return (data[place : place + 1] for place in range(len(data)))
+    return (piece for piece in _INSIDE[segment].split(data) if piece)
 
 
-def coded(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event | FaultPoint]:
+def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
+    """The pieces at least `gap_ms` apart; what that costs is taken off the pauses behind it, up to the fault point."""
+    if not gap_ms:
+        yield from pieces
+        return
+    now_ms = due_ms = 0
+    last_ms: int | None = None
+    for event in pieces:
+        if isinstance(event, Pause):
+            due_ms += event.ms
+            continue
+        start_ms = max(due_ms, now_ms)
+        if isinstance(event, FaultPoint):
+            due_ms = start_ms  # a silence there is a whole one
+        if isinstance(event, Frame):
+            if last_ms is not None:
+                start_ms = max(start_ms, last_ms + gap_ms)
+            last_ms = start_ms
+        if start_ms > now_ms:
+            yield Pause(start_ms - now_ms)
+            now_ms = start_ms
+        yield event
+    if due_ms > now_ms:
+        yield Pause(due_ms - now_ms)
+
+
+def coded(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The stream in gzip: stored blocks, flushed per piece, so that the bytes are the same everywhere."""
     return (
         events if death.encoding == "none" else _coded(events, truncated=death.encoding == "gzip_truncated")
     )
 
 
-def _coded(events: Iterator[Event | FaultPoint], *, truncated: bool) -> Iterator[Event | FaultPoint]:
+def _coded(events: Iterator[Draft], *, truncated: bool) -> Iterator[Draft]:
     head = _GZIP_HEAD
     check = 0
     size = 0
@@ -133,36 +145,28 @@ def _stored(data: bytes) -> bytes:
     return b"".join(b"\x00" + struct.pack("<HH", len(block), len(block) ^ 0xFFFF) + block for block in blocks)
 
 
-def broken(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event]:
+def broken(events: Iterator[Draft], death: Death) -> Iterator[Event]:
     """The events with their chunked framing broken at the fault point, if the death wants that."""
-    if death.chunk_error == "none":
-        return (event for event in events if not isinstance(event, FaultPoint))
+    if death.chunk_error in {"none", "trailer"}:
+        return (event for event in events if not isinstance(event, (FaultPoint, Torn)))
     return _broken(events, death.chunk_error)
 
 
-def _broken(events: Iterator[Event | FaultPoint], error: str) -> Iterator[Event]:
-    held: Frame | None = None
+def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
+    held: Frame | None = None  # the chunk that loses its CRLF is the last before the fault point
     for event in events:
         if isinstance(event, FaultPoint):
-            if error == "no_crlf" and held is not None:
+            if held is not None:
                 yield Raw(b"%x\r\n%b" % (len(held.data), held.data))
                 held = None
-            elif held is not None:
-                yield held
-                held = None
-            if error == "bad_size":
-                yield Raw(b"zz\r\n")
-            elif error == "response_inside":
-                yield Raw(_RESPONSE_INSIDE)
+            elif error in _AT_FAULT_POINT:
+                yield Raw(_AT_FAULT_POINT[error])
+            error = "none"
             continue
-        if error == "no_crlf":
-            # The chunk whose CRLF is missing is the last before the fault point: hold each until the next is known.
-            if held is not None:
-                yield held
-                held = None
-            if isinstance(event, Frame):
-                held = event
-                continue
-        yield event
-    if held is not None:
-        yield held
+        if held is not None:
+            yield held
+            held = None
+        if error == "no_crlf" and isinstance(event, Frame):
+            held = event
+        elif not isinstance(event, Torn):
+            yield event

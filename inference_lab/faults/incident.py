@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 COMPLETE: Final[Mapping[str, Close]] = {
     "terminator": Close.TERMINATOR,
     "terminator_rst": Close.RST,
-    "idle_close": Close.FIN,
+    "idle_close": Close.TERMINATOR,
     "stale": Close.STALE,
 }
 BROKEN: Final[Mapping[str, Close]] = {
@@ -171,7 +171,8 @@ def incident_script(
     else:
         length = None
     chunked = incident.framing in {"chunked", "both"}
-    head = Head(incident.status, incident.headers, chunked=chunked, content_length=length)
+    idle_ms = incident.idle_ms if incident.close == "idle_close" else None
+    head = Head(incident.status, incident.headers, chunked, length, idle_ms)
     if delay_ms is None:
         front = [Pause(incident.head_pause_ms)] if incident.head_pause_ms else []
         return _ended(incident, [*front, head], filled, chunked=chunked)
@@ -219,8 +220,6 @@ def _ended(
     yield from events
     close = incident.close
     # The ordinary terminator is the ending's own; in front of the others it is bytes like any.
-    if close in COMPLETE and close != "terminator" and chunked:
+    if close in {"terminator_rst", "stale"} and chunked:
         yield TERMINATOR
-    if incident.idle_ms:
-        yield Pause(incident.idle_ms)
     yield COMPLETE[close] if close in COMPLETE else BROKEN[close]

@@ -9,7 +9,13 @@ import msgspec
 
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, HEALTHY
-from inference_lab.faults.directive import DirectiveError, Fault, fault_from_element, fault_from_table
+from inference_lab.faults.directive import (
+    DirectiveError,
+    Fault,
+    MalformedError,
+    fault_from_element,
+    fault_from_table,
+)
 from inference_lab.faults.grammar import Element, GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg
@@ -43,16 +49,17 @@ class FaultPlan(msgspec.Struct, frozen=True):
         if key:
             raise DirectiveError(f"{key} is for later legs, and the list has the first one only")
         try:
-            check(self._words_added())
+            check(self.words_per_leg())
         except ValueError as error:
             raise DirectiveError(str(error)) from None
 
-    def _words_added(self) -> list[int | None]:
+    def words_per_leg(self) -> list[int | None]:
+        """The words that each leg passes on; None: all the rest."""
         return words_added([_fate(element, place) for place, element in enumerate(self.elements)])
 
     def fault_for(self, progress: int) -> Fault | None:
         """The fault of the leg that begins `progress` whole words into the answer; None: the engine answers."""
-        leg = 0 if self.every_leg else leg_of(progress, self._words_added())
+        leg = 0 if self.every_leg else leg_of(progress, self.words_per_leg())
         fault = self.elements[leg] if leg < len(self.elements) else None
         death = fault and on_leg(fault.death, progress)
         if fault is None or death is None or death is fault.death:
@@ -111,15 +118,15 @@ def _listed(incidents: Incidents) -> Iterator[None]:
     """Let a refusal list the incidents among the valid modes."""
     try:
         yield
-    except DirectiveError as error:
-        raise DirectiveError(error.reason, incidents) from None
+    except MalformedError as error:
+        raise MalformedError(error.reason, incidents) from None
 
 
 def _elements(text: str, incidents: Incidents) -> tuple[Fault | None, ...]:
     try:
         elements = parse(text)
     except GrammarError as error:
-        raise DirectiveError(str(error)) from None
+        raise MalformedError(str(error)) from None
     return tuple(
         None if _is_engine(element) else fault_from_element(element, incidents) for element in elements
     )
@@ -150,7 +157,7 @@ def _fate(element: Fault | None, place: int) -> Fate:
         return Fate("text", 0)
     if death.after_chunks == ALL or death.then == "rest":
         return Fate("text", None)
-    words = words_in(int(death.after_chunks), death.tokens_per_frame)
+    words = words_in(int(death.after_chunks), death.tokens_per_frame) + death.text_in_finish
     if death.content == "tool_call_parallel":
         words -= 1  # the second announcement
     channel: Channel = "call" if death.content.startswith("tool_call") else "text"

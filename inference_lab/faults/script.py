@@ -5,16 +5,17 @@ Pure and lazy: the same arguments give the same events for ever, in constant mem
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from inference_lab.dialects import LAB, Dialect
-from inference_lab.faults import framing
-from inference_lab.faults.death import Close, Death
-from inference_lab.faults.errors import DEFAULT_MESSAGE
-from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
-from inference_lab.faults.sse import respelled
+from inference_lab.faults import framing, sse
+from inference_lab.faults.constraints import COUNTED_FRAMES
+from inference_lab.faults.death import HEALTHY, Close, Death
+from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
+from inference_lab.faults.events import Await, Draft, Event, Frame, Head, Pause, Raw
 from inference_lab.faults.stream import DeathStream
 from inference_lab.faults.values import Bare
 from inference_lab.shapes import DONE, Counts, Shape
@@ -41,12 +42,18 @@ _ENDINGS: Final[dict[str, tuple[Raw | None, Close]]] = {
     "hang": (None, Close.HANG),
     "tls_raw": (None, Close.TLS_RAW),
     "terminator_rst": (framing.TERMINATOR, Close.RST),
-    "idle_close": (framing.TERMINATOR, Close.FIN),
+    "idle_close": (None, Close.TERMINATOR),
     "stale": (framing.TERMINATOR, Close.STALE),
     "partial_terminator": (Raw(b"0\r\n"), Close.FIN),
     "torn_chunk": (Raw(b"%x\r\n" % _TORN_CHUNK_SIZE + b'data: {"id":"'), Close.FIN),
 }
 _TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
+
+MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
+"""The longest stream that is collected to be sent in one piece."""
+
+_PROBED: Final = 64
+"""So many frames of a stream show whether an axis that acts on all frames alike acts at all."""
 
 
 def fault_script(
@@ -67,10 +74,15 @@ def fault_script(
     """
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
-    elif death.status != 200 or death.answer_as != "sse" or not streaming:  # 200 is a stream's own status
+    elif death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as or not streaming:
         events = _answered(death, whole)
     else:
-        stream = DeathStream(death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage)
+
+        def stream(death: Death) -> Iterator[Draft]:
+            return DeathStream(
+                death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage
+            ).events()
+
         events = _streamed(death, shape.dialect, stream)
     return _ended(events, death)
 
@@ -79,40 +91,81 @@ def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
     yield from events
     last, close = _ENDINGS[death.close]
     if death.chunk_error == "trailer":
-        last, close = _TRAILER, Close.FIN if death.close == "terminator" else close
+        last, close = _TRAILER, Close.COMPLETE if close is Close.TERMINATOR else close
     if last is not None:
         yield last
-    if death.close == "idle_close" and death.idle_ms:
-        yield Pause(death.idle_ms)
     yield close
 
 
-def _streamed(death: Death, dialect: Dialect, stream: DeathStream) -> Iterator[Event]:
-    events = respelled(stream.events(), death)
-    events = framing.coded(framing.segmented(events, death), death)
-    framed = framing.broken(events, death)
-    if death.length != "none":
-        counted = list(framed)
-        body_bytes = sum(len(event.data) for event in counted if isinstance(event, (Frame, Raw)))
-        offset = 0 if death.length == "both" else int(death.length)
-        yield _head(
-            death, dialect, chunked=death.length == "both", content_length=max(0, body_bytes + offset)
-        )
-        yield from counted
-    else:
-        yield _head(death, dialect, chunked=death.close != "eof")
-        yield from framed
-    yield from stream.hanging()
+def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator[Draft]]) -> Iterator[Event]:
+    """The events of a stream; what refuses it is raised now, before the first of them."""
+    drafts = stream(death)
+    for key in (*sse.KEYS, "segment"):
+        if getattr(death, key) != getattr(HEALTHY, key) and key != "final_blank":
+            _require_effect(death, key, stream)
+    content_length = None
+    if death.length != "none" or death.segment == "whole":
+        size = _measure(sse.respelled(stream(death), death), death)
+        if death.length != "none":
+            offset = 0 if death.length == "both" else int(death.length)
+            content_length = size + offset
+            if content_length < 0:
+                raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
+    chunked = death.close != "eof" and death.length in {"none", "both"}
+    head = _head(death, dialect, chunked=chunked, content_length=content_length)
+    return chain((head,), framing.broken(_spelled(drafts, death), death))
 
 
-def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int | None = None) -> Head:
-    kind = dialect.content_type if death.content_type is None else death.content_type.encode()
+def _spelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
+    return framing.segmented(framing.coded(sse.respelled(events, death), death), death)
+
+
+def _require_effect(death: Death, key: str, stream: Callable[[Death], Iterator[Draft]]) -> None:
+    """Refuse an axis of all frames that changes none of the first, of which there may be too few.
+
+    Raises:
+        ValueError: it has no effect.
+    """
+    segment = death.segment if key == "segment" else HEALTHY.segment
+    if segment in {"whole", 1}:  # one piece, or one send each, whatever is in it
+        return
+    beats = min(death.beats, 2) if isinstance(death.beats, int) else 2
+    probe = msgspec.structs.replace(death, segment=segment, delay_ms=0, beats=beats)
+    without = msgspec.structs.replace(probe, **{key: getattr(HEALTHY, key)})
+    if _first_pieces(probe, stream) == _first_pieces(without, stream):
+        raise ValueError(f"{key} changes nothing in this stream, which has no place for it")
+
+
+def _first_pieces(death: Death, stream: Callable[[Death], Iterator[Draft]]) -> list[bytes]:
+    pieces = _spelled(islice(stream(death), _PROBED), death)
+    return [piece.data for piece in pieces if isinstance(piece, Frame)]
+
+
+def _measure(events: Iterator[Draft], death: Death) -> int:
+    """The bytes of a body.
+
+    Raises:
+        ValueError: more frames than are counted, or more bytes than are sent in one piece.
+    """
+    size = 0
+    for number, event in enumerate(event for event in events if isinstance(event, Frame)):
+        size += len(event.data)
+        if number >= COUNTED_FRAMES:
+            raise ValueError(f"a stream that is counted first has at most {COUNTED_FRAMES} frames")
+        if death.segment == "whole" and size > MOST_WHOLE_BYTES:
+            raise ValueError(f"segment=whole takes a stream of at most {MOST_WHOLE_BYTES} bytes")
+    return size
+
+
+def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int | None) -> Head:
+    kind = dialect.content_type if death.content_type is None else death.content_type.encode("ascii")
     headers = [(b"content-type", kind), *dialect.headers]
     if death.encoding in {"gzip", "gzip_truncated"}:
         headers.append((b"content-encoding", b"gzip"))
     if death.close in {"fin_close", "eof"}:
         headers.append(_CLOSING)
-    return Head(200, tuple(headers), chunked, content_length)
+    idle_ms = death.idle_ms if death.close == "idle_close" else None
+    return Head(200, tuple(headers), chunked, content_length, idle_ms)
 
 
 def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
@@ -120,10 +173,10 @@ def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
     kind, body = _body(death, whole)
     headers = [(b"content-type", kind)] if kind else []
     if death.retry_after is not None:
-        headers.append((b"retry-after", str(death.retry_after).encode()))
-    if death.close == "fin":
-        headers.append(_CLOSING)
-    yield Head(death.status, tuple(headers), chunked=False, content_length=len(body))
+        headers.append((b"retry-after", str(death.retry_after).encode("ascii")))
+    # RFC 9110 section 8.6: no content-length in a 204, and in a 304 only that of the 200 it stands for.
+    content_length = None if death.status in {204, 304} else len(body)
+    yield Head(death.status, tuple(headers), chunked=False, content_length=content_length)
     if death.ttft_ms:
         yield Pause(death.ttft_ms)
     if body:
@@ -131,7 +184,7 @@ def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
 
 
 def _body(death: Death, whole: Callable[[], bytes]) -> tuple[bytes, bytes]:
-    if death.status != 200:
+    if death.status != HEALTHY.status:
         if death.body == "html":
             return _HTML_TYPE, _html(death.status)
         if death.body == "empty":
@@ -152,7 +205,8 @@ def _html(status: int) -> bytes:
 
 def _error_json(death: Death, *, nested: bool) -> bytes:
     """An OpenAI error; `nested` false: its fields alone."""
-    code: object = death.status if death.code is None else death.code
+    status = DEFAULT_CODE if death.status == HEALTHY.status else death.status
+    code: object = status if death.code is None else death.code
     kind = "rate_limit_error" if death.status == 429 else "server_error"
     error: dict[str, object] = {
         "message": DEFAULT_MESSAGE if death.message is None else death.message,

@@ -1,4 +1,4 @@
-"""SSE in other spellings: line ends, blanks, fields and comments around the frames of a stream.
+"""SSE in other spellings: line ends, blanks, fields and comments around the frames of a stream; and torn frames.
 
 Frames come in as this server writes them by default and go out as a death wants them; what the defaults want is not
 touched, so an ordinary stream does not pass through here at all.
@@ -10,96 +10,138 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.faults.death import HEALTHY, Death
-from inference_lab.faults.events import Event, Frame, Raw
+from inference_lab.faults.events import Draft, Frame, Raw, Torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.faults.stream import FaultPoint
-
 KEYS: Final = ("eol", "space", "multiline", "comments", "id", "retry", "bom", "final_blank", "spacing")
+"""The axes that act here, on every frame alike but for `final_blank`."""
+
 _EOLS: Final = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 _RETRY_ALONE_MS: Final = 3000
-_COMMENT: Final = b": inference-lab\n"
+_COMMENT: Final = b": inference-lab"
+_BOM: Final = b"\xef\xbb\xbf"
+_LEADS: Final = (b"\xc3\xa9", b"\xc3\x89")  # é, É
 
 
-def respelled(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event | FaultPoint]:
-    """The events with their frames in the death's spelling of SSE."""
-    if all(getattr(death, key) == getattr(HEALTHY, key) for key in KEYS):
+def respelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
+    """The events with their frames in the death's spelling of SSE, and a torn one cut."""
+    plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in KEYS)
+    if plain and death.tear == HEALTHY.tear:
         return events
-    return _respelled(events, death)
+    return _respelled(events, _Speller(death))
 
 
-def _respelled(events: Iterator[Event | FaultPoint], death: Death) -> Iterator[Event | FaultPoint]:
+def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
     held: Frame | None = None  # the last frame may have to lose its blank line
-    waiting: list[Event | FaultPoint] = []
-    number = 0
-    begun = False  # a block that is an event is out
+    waiting: list[Draft] = []
     for event in events:
-        if not isinstance(event, (Frame, Raw)):
-            if held is None:
-                yield event
+        if isinstance(event, (Frame, Torn)):
+            if held is not None:
+                yield held
+                yield from waiting
+                waiting = []
+            if isinstance(event, Frame):
+                held = Frame(speller.before() + speller.spelled(event.data))
             else:
-                waiting.append(event)
-            continue
-        if held is not None:
-            yield held
-            yield from waiting
-            waiting = []
-        if isinstance(event, Raw):
-            held = None
+                held = Frame(speller.before() + torn(speller.spelled(event.data), speller.death))
+        elif held is None or isinstance(event, Raw):
+            if held is not None:
+                yield held
+                yield from waiting
+                held, waiting = None, []
             yield event
-            continue
-        prefix = _prefix(death, number)
-        is_first = not begun and not event.data.startswith(b":")
-        begun = begun or is_first
-        held = Frame(prefix + _spelled(event.data, death, number, is_first=is_first))
-        number += 1
+        else:
+            waiting.append(event)
     if held is not None:
-        yield held if death.final_blank else Frame(held.data.removesuffix(_EOLS[death.eol]))
+        yield held if speller.death.final_blank else Frame(held.data.removesuffix(speller.eol))
         yield from waiting
 
 
-def _prefix(death: Death, number: int) -> bytes:
-    """What stands in front of frame `number`."""
-    eol = _EOLS[death.eol]
-    if number:
-        return (_COMMENT.replace(b"\n", eol) * death.comments + eol) if death.comments else b""
-    mark = b"\xef\xbb\xbf" if death.bom else b""
-    alone = b"retry: %d" % _RETRY_ALONE_MS + eol + eol if death.retry == "alone" else b""
-    return mark + alone
+def check_torn(frame: bytes, death: Death) -> None:
+    """Refuse a tear that the frame, as it is going to be spelled, has no room for.
+
+    Raises:
+        ValueError: see `torn`.
+    """
+    torn(_Speller(death).spelled(frame), death)
 
 
-def _spelled(block: bytes, death: Death, number: int, *, is_first: bool) -> bytes:
-    """One block in the death's spelling; a torn one keeps its tear."""
-    whole = block.endswith(b"\n\n")
-    lines = (block[:-2] if whole else block).split(b"\n")
-    written: list[bytes] = []
-    if death.id and not block.startswith(b":"):
-        written.append(b"id: %d" % number)
-    if is_first and isinstance(death.retry, int):
-        written.append(b"retry: %d" % death.retry)
-    for line in lines:
-        if line.startswith(b"data: "):
-            written += _data_lines(line[len(b"data: ") :], death)
-        else:
-            written.append(line)
-    eol = _EOLS[death.eol]
-    return eol.join(written) + (eol + eol if whole else b"")
+def torn(frame: bytes, death: Death) -> bytes:
+    """The part of a frame that still goes out.
+
+    Raises:
+        ValueError: the frame has not so many bytes.
+    """
+    tear = death.tear
+    if tear.word == "byte":
+        if tear.number > len(frame):
+            raise ValueError(f"tear=byte:{tear.number} is past the frame, which has {len(frame)} bytes")
+        return frame[: tear.number]
+    if tear.word == "utf8":
+        return frame[: max(frame.rfind(accent) for accent in _LEADS) + 1]
+    cut = len(frame) // 2
+    while frame[cut] & 0xC0 == 0x80:  # a UTF-8 continuation byte (RFC 3629 section 3): back to the character
+        cut -= 1
+    return frame[:cut]
 
 
-def _data_lines(payload: bytes, death: Death) -> list[bytes]:
-    field = b"data: " if death.space else b"data:"
-    if death.spacing == "python" or death.multiline > 1:
+class _Speller:
+    """Spells blocks one after the other; it counts them, since some are spelled by their number."""
+
+    def __init__(self, death: Death) -> None:
+        self.death = death
+        self.eol = _EOLS[death.eol]
+        self._begun = False
+        self._number = 0
+        self._field = b"data: " if death.space else b"data:"
+
+    def before(self) -> bytes:
+        """What stands in front of the next block."""
+        death, eol = self.death, self.eol
+        if self._begun:
+            return (_COMMENT + eol) * death.comments + eol if death.comments else b""
+        self._begun = True
+        mark = _BOM if death.bom else b""
+        return mark + (b"retry: %d" % _RETRY_ALONE_MS + eol * 2 if death.retry == "alone" else b"")
+
+    def spelled(self, block: bytes) -> bytes:
+        """One block. What is no event (a comment, a proxy's own line) gets no fields."""
+        death, eol = self.death, self.eol
+        whole = block.endswith(b"\n\n")
+        lines = block.removesuffix(b"\n\n").split(b"\n")
+        written: list[bytes] = []
+        if whole and not block.startswith(b":"):
+            if death.id:
+                written.append(b"id: %d" % self._number)
+            if self._number == 0 and isinstance(death.retry, int):
+                written.append(b"retry: %d" % death.retry)
+            self._number += 1
+        for line in lines:
+            if line.startswith(b"data: "):
+                written += [self._field + part for part in self._payload(line[len(b"data: ") :])]
+            else:
+                written.append(line)
+        return eol.join(written) + (eol * 2 if whole else b"")
+
+    def _payload(self, payload: bytes) -> list[bytes]:
+        """The payload of one data line as that of one or several."""
+        death = self.death
+        if death.spacing == "compact" and death.multiline == 1:
+            return [payload]
         try:
             value = json.loads(payload)
-        except ValueError:  # [DONE], plain text, a torn or malformed frame: as it is
-            return [field + payload]
-        if death.multiline > 1:
-            indented = json.dumps(value, ensure_ascii=False, indent=1).split("\n")
-            # Line breaks inside a string are escaped, so any cut between lines is one between tokens.
-            kept = indented[: death.multiline - 1]
-            kept.append(" ".join(line.strip() for line in indented[death.multiline - 1 :]))
-            return [field + line.encode() for line in kept]
-        payload = json.dumps(value, ensure_ascii=False).encode()
-    return [field + payload]
+        except ValueError:  # [DONE], plain text, a malformed frame: as it is
+            return [payload]
+        separators = (", ", ": ") if death.spacing == "python" else (",", ":")
+        if death.multiline == 1:
+            return [json.dumps(value, ensure_ascii=False, separators=separators).encode()]
+        pretty = json.dumps(value, ensure_ascii=False, indent=1, separators=(",", separators[1])).split("\n")
+        # Line breaks inside a string are escaped, so any cut between lines is one between tokens.
+        last = " ".join(line.strip() for line in pretty[death.multiline - 1 :])
+        kept = [*pretty[: death.multiline - 1], last]
+        blank = [""] * (
+            death.multiline - len(kept)
+        )  # JSON may be followed by as many line breaks as one likes
+        return [line.encode() for line in kept + blank]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.content import Source, frame_at, frames_in, grouped
+from inference_lab.faults.content import Source, frame_at, frames_from, frames_in, words_in
 from inference_lab.faults.death import ALL, EMPTY_EACH, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import error_block
-from inference_lab.faults.events import Event, Frame, Pause, Raw
+from inference_lab.faults.events import FAULT_POINT, Draft, Frame, Pause, Raw, Torn
+from inference_lab.faults.silence import hangs_with_beats
+from inference_lab.faults.sse import check_torn
 from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
@@ -32,17 +34,13 @@ HEARTBEATS: Final = {
 }
 
 
-class FaultPoint(msgspec.Struct, frozen=True):
-    """A mark between two events: the N content frames are out. Framing breaks here, if it is to break."""
-
-
-FAULT_POINT: Final = FaultPoint()
-
-
 class DeathStream:
     """Writes the events of `death` on an endpoint's `shape`; `source` gives the answer.
 
     The first frame is due at once, each further one `delay_ms` after the one before; `[DONE]` follows without a delay.
+
+    Raises ValueError when built for a death that this answer does not allow: a tear, a padding, frames that are not
+    there.
     """
 
     def __init__(
@@ -56,41 +54,71 @@ class DeathStream:
         self._pause = Pause(death.delay_ms) if death.delay_ms else None
         self._first = True
         self._tokens = 0
-        self._words = 0
         self._pieces = source.endless(death.content)
         self._dresses = death.finish == EMPTY_EACH or death.usage.endswith("_chunk")
-        self._behind: Iterator[Piece] = iter(())
+        self._all = death.after_chunks == ALL
+        self._frames = (
+            frames_in(source.words, death.tokens_per_frame) if self._all else int(death.after_chunks)
+        )
+        # The piece behind the content frames: the next one to be said.
+        self._place = source.words if self._all else words_in(self._frames, death.tokens_per_frame)
         dialect = shape.dialect
         self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
-        # A content frame; chosen once, since it is said of each.
-        self._say = self._frame if self._comment is None else self._say_with_comment
         self._begun = False  # a content frame is out
         self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
         self._held: Piece | None = None  # the piece that the finish rides on
         self._finished = False
-        self._check()
-
-    def _check(self) -> None:
-        """Make the frames that a death may not be able to tear or pad, before anything is sent."""
-        death = self._death
-        if death.after_chunks == ALL:
-            frames = frames_in(self._source.words, death.tokens_per_frame)
-        else:
-            frames = int(death.after_chunks)
-        if (death.at == "role" or death.role_again) and self._shape.opening is None:
+        if (death.at == "role" or death.role_again) and shape.opening is None:
             key = "at=role" if death.at == "role" else "role_again"
-            raise ValueError(f"{key} needs a role frame, which {self._shape.dialect.name} does not have here")
-        if death.tear.word in {"utf8", "byte"}:
-            self._torn(frame_at(self._pieces, frames, death.tokens_per_frame), first=frames == 0)
-        if death.frame_bytes is not None and death.at == "frames":
-            last = frame_at(self._pieces, frames - 1, death.tokens_per_frame)
-            frame = self._shape.content(last, first=frames == 1)
-            if death.frame_bytes < len(self._dressed(frame)):
+            raise ValueError(f"{key} needs a role frame, which {dialect.name} does not have here")
+        if death.at == "frames":
+            self._check_frames()
+            self._check_sequence()
+        self._check_first_frames()
+
+    def _check_first_frames(self) -> None:
+        """What acts on the frames in front of the fault point needs one."""
+        death = self._death
+        has_opening = self._shape.opening is not None and death.at != "head"
+        if has_opening or (self._frames and death.at == "frames"):
+            return
+        if death.chunk_error == "no_crlf":
+            raise ValueError("chunk_error=no_crlf needs a chunk before the fault point")
+        if death.finish == EMPTY_EACH:
+            raise ValueError("finish=empty_each needs a frame before the finish frame")
+        if death.usage.endswith("_chunk") and death.finish == NONE:
+            raise ValueError(f"usage={death.usage} needs a frame")
+
+    def _check_frames(self) -> None:
+        """Make the frames that a death may not be able to tear or pad."""
+        death = self._death
+        if death.frame_bytes is not None:
+            if not self._frames:
+                raise ValueError("frame_bytes needs a content frame, and this answer has none")
+            piece = frame_at(self._pieces, self._frames - 1, death.tokens_per_frame)
+            least = len(self._dressed(self._shape.content(piece, first=self._frames == 1)))
+            if death.frame_bytes < least:
+                raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
+        if death.tear.word == "utf8" and not self._torn_piece().words:
+            raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
+        if death.tear.word != "none":
+            check_torn(self._torn_frame(), death)
+
+    def _check_sequence(self) -> None:
+        death = self._death
+        word, number = death.sequence.word, death.sequence.number
+        if word == "dup" and number > self._frames:
+            raise ValueError(
+                f"sequence=dup:{number} repeats more than the {self._frames} content frames there are"
+            )
+        if death.then == "rest" and word in {"drop", "swap"}:
+            rest = max(0, frames_in(self._source.words, death.tokens_per_frame) - self._frames)
+            if number > rest:
                 raise ValueError(
-                    f"frame_bytes={death.frame_bytes} is less than the frame's {len(frame)} bytes"
+                    f"sequence={word}:{number} needs as many frames behind the fault point: {rest} are left"
                 )
 
-    def events(self) -> Iterator[Event | FaultPoint]:
+    def events(self) -> Iterator[Draft]:
         """Everything up to the close."""
         death, shape = self._death, self._shape
         yield from self._silence(death.ttft_ms)
@@ -105,7 +133,7 @@ class DeathStream:
         if death.tear.word != "none":
             return
         if death.error != "none":
-            yield from self._frame(error_block(death, shape.completion, shape.kind), dress=False)
+            yield from self._paced(Frame(error_block(death, shape.completion, shape.kind)))
         if death.at == "frames":
             yield from self._finish()
         if death.done != "false":
@@ -113,67 +141,58 @@ class DeathStream:
         if death.done == "twice":
             yield Frame(DONE)
         if death.sequence.word == "after_done":
-            yield Frame(self._counted(next(self._behind)))
+            yield Frame(self._dressed(self._one_more()))
+        if hangs_with_beats(death):
+            yield from self._beats(None if death.beats == UNLIMITED else int(death.beats))
 
     # -- content
 
-    def _content(self) -> Iterator[Event | FaultPoint]:
+    def _content(self) -> Iterator[Draft]:
         death = self._death
-        endless = iter(self._pieces)
-        if death.after_chunks == ALL:
-            before = grouped(islice(endless, self._source.words), death.tokens_per_frame)
-            self._behind = grouped(endless, death.tokens_per_frame)
-        else:
-            self._behind = grouped(endless, death.tokens_per_frame)
-            before = islice(self._behind, int(death.after_chunks))
+        words = self._source.words if self._all else None
+        before: Iterator[Piece] = islice(
+            frames_from(self._pieces, 0, death.tokens_per_frame, words), self._frames
+        )
         if self._rides and death.then == "end":
             before = self._all_but_last(before)
-        last = int(death.after_chunks) - 1 if death.frame_bytes is not None else -1
-        recent: deque[bytes] = deque(maxlen=death.sequence.number if death.sequence.word == "dup" else 0)
-        if last < 0 and not recent.maxlen and not self._dresses and self._comment is None:
-            yield from self._plain(before)
-            before = iter(())
+        padded = self._frames - 1 if death.frame_bytes is not None else -1
+        repeated: deque[bytes] | None = (
+            deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
+        )
+        pause = self._pause
         for place, piece in enumerate(before):
             frame = self._counted(piece)
-            if place == last:
+            if self._dresses:
+                frame = self._dressed(frame)
+            if place == padded:
                 yield from self._padded(frame)
-            else:
-                recent.append(frame)
-                yield from self._say(frame)
-        if self._held is not None:
-            yield from self._finish_on(self._held)
-        if death.tear.word != "none":
-            torn = self._torn(next(self._behind), first=not self._begun)
-            yield from self._behind_comment(Frame(torn))
-        yield FAULT_POINT
-        for frame in self._disorder(recent):
-            yield from (self._say if death.sequence.word in {"dup", "swap"} else self._frame)(frame)
-        if death.then == "rest":
-            yield from self._silence(death.pause_ms, bounded=True)
-            for piece in self._all_but_last(self._rest()) if self._rides else self._rest():
-                yield from self._say(self._counted(piece))
-            if self._held is not None:
-                yield from self._finish_on(self._held)
-
-    def _plain(self, pieces: Iterator[Piece]) -> Iterator[Event]:
-        """Content frames with nothing special about them: what `_say` makes, without its calls for each frame."""
-        pause, content = self._pause, self._shape.content
-        for piece in pieces:
-            self._tokens += piece.token_count
-            self._words += piece.words
-            first, self._begun = not self._begun, True
+                continue
             if pause is not None and not self._first:
                 yield pause
             self._first = False
-            yield Frame(content(piece, first=True) if first else content(piece))
-
-    def _rest(self) -> Iterator[Piece]:
-        """What the whole answer still lacks."""
-        words = self._words
-        while words < self._source.words:
-            piece = next(self._behind)
-            words += piece.words
-            yield piece
+            if self._comment is not None:
+                yield self._comment
+            yield Frame(frame)
+            if repeated is not None:
+                repeated.append(frame)
+        if self._held is not None:
+            yield from self._finish_on(self._held)
+        if death.tear.word != "none":
+            yield from self._said(Torn(self._torn_frame()))
+        yield FAULT_POINT
+        for frame in self._disorder():
+            yield from self._paced(Frame(frame))
+        for frame in repeated or self._swapped():
+            yield from self._said(Frame(frame))
+        if death.then == "rest":
+            yield from self._silence(death.pause_ms, bounded=True)
+            place = self._frames + (death.sequence.number if death.sequence.word in {"drop", "swap"} else 0)
+            rest = frames_from(self._pieces, place, death.tokens_per_frame, self._source.words)
+            for piece in self._all_but_last(rest) if self._rides else rest:
+                yield from self._said(Frame(self._dressed(self._counted(piece))))
+            self._place = max(words_in(self._frames, death.tokens_per_frame), self._source.words)
+            if self._held is not None:
+                yield from self._finish_on(self._held)
 
     def _all_but_last(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces but the last, which is held for the finish to ride on."""
@@ -182,102 +201,107 @@ class DeathStream:
                 yield self._held
             self._held = piece
 
-    def _disorder(self, recent: deque[bytes]) -> Iterator[bytes]:
-        """The frames that `malformed` and `sequence` put at the fault point."""
-        death = self._death
+    def _disorder(self) -> Iterator[bytes]:
+        """The frames at the fault point that are no content."""
+        death, shape = self._death, self._shape
         if death.malformed:
             yield b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n' % msgspec.json.encode(
-                self._shape.completion.id
+                shape.completion.id
             )
+        if death.sequence.word == "choices_null":
+            yield self._dressed(shape.bare(b"null"))
+        elif death.sequence.word == "choices_empty":
+            yield self._dressed(shape.bare(b"[]"))
+
+    def _swapped(self) -> list[bytes]:
+        """The next content frames in reverse, if they are to be; those left out are passed over."""
+        death = self._death
         word, number = death.sequence.word, death.sequence.number
-        if word == "dup":
-            yield from recent
-        elif word == "drop":
-            self._words += sum(piece.words for piece in islice(self._behind, number))
-        elif word == "swap":
-            yield from [self._counted(piece) for piece in islice(self._behind, number)][::-1]
-        elif word == "choices_null":
-            yield self._shape.bare(b"null")
-        elif word == "choices_empty":
-            yield self._shape.bare(b"[]")
+        if word not in {"drop", "swap"}:
+            return []
+        self._place = words_in(self._frames + number, death.tokens_per_frame)
+        if word == "drop":
+            return []
+        words = self._source.words if death.then == "rest" else None
+        pieces = frames_from(self._pieces, self._frames, death.tokens_per_frame, words)
+        return [self._dressed(self._counted(piece)) for piece in islice(pieces, number)][::-1]
 
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
-        self._words += piece.words
         if self._begun:
             return self._shape.content(piece)
         self._begun = True
         return self._shape.content(piece, first=True)
 
-    def _torn(self, piece: Piece, *, first: bool) -> bytes:
-        """The part of one more frame that still goes out.
+    def _one_more(self) -> bytes:
+        """A content frame with the next word."""
+        return self._counted(self._next_piece())
 
-        Raises:
-            ValueError: the frame has no word, or not so many bytes.
-        """
-        tear = self._death.tear
-        if tear.word == "utf8":
-            if not piece.words:
-                raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
+    def _next_piece(self) -> Piece:
+        piece = next(self._pieces.starting_at(self._place))
+        self._place += 1
+        return piece
+
+    def _torn_frame(self) -> bytes:
+        """The whole frame of which a part is to go out; its sender has counted it."""
+        piece = self._torn_piece()
+        frame = self._shape.content(piece, first=not self._frames)
+        return self._dressed(frame, self._tokens + piece.token_count)
+
+    def _torn_piece(self) -> Piece:
+        """What the torn frame says."""
+        death = self._death
+        if self._all:
+            piece = next(self._pieces.starting_at(self._place))
+        else:
+            piece = frame_at(self._pieces, self._frames, death.tokens_per_frame)
+        if death.tear.word == "utf8" and piece.words:
             accent = _E_ACUTE.upper() if piece.channel == "reasoning" else _E_ACUTE
             if not piece.delta.endswith(accent):
                 piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
-            frame = self._shape.content(piece, first=first)
-            return frame[: frame.rindex(accent.encode()) + 1]
-        frame = self._shape.content(piece, first=first)
-        if tear.word == "byte":
-            if tear.number > len(frame):
-                raise ValueError(f"tear=byte:{tear.number} is past the frame, which has {len(frame)} bytes")
-            return frame[: tear.number]
-        cut = len(frame) // 2
-        while (
-            frame[cut] & 0xC0 == 0x80
-        ):  # a UTF-8 continuation byte (RFC 3629 section 3): back to the character
-            cut -= 1
-        return frame[:cut]
+        return piece
 
-    def _padded(self, frame: bytes) -> Iterator[Event]:
+    def _padded(self, frame: bytes) -> Iterator[Draft]:
         """The frame with JSON blanks before its closing brace, as one chunk made of bounded pieces."""
-        frame = self._dressed(frame)
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
-        yield from self._behind_comment(Raw(b"%x\r\n" % size + frame[: -len(b"}\n\n")]))
+        chunked = self._death.close != "eof"
+        yield from self._said(Raw((b"%x\r\n" % size if chunked else b"") + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
-        yield Raw(b"}\n\n\r\n")
+        yield Raw(b"}\n\n" + (b"\r\n" if chunked else b""))
 
     # -- the tail
 
-    def _finish(self) -> Iterator[Event]:
+    def _finish(self) -> Iterator[Draft]:
         death, shape = self._death, self._shape
         if death.finish == NONE:
             if death.usage == "always":
-                yield from self._frame(shape.usage(self._counts()))
+                yield from self._paced(Frame(shape.usage(self._counts())))
             return
         reason = self._reason()
         if not self._finished:
             if death.text_in_finish:
-                frame = self._finishing(next(self._behind))
+                frame = self._finishing(self._next_piece())
             else:
                 frame = self._with_counts(shape.finish(reason))
             yield from self._frame(frame)
             if death.sequence.word == "double_finish":
                 yield from self._frame(frame)
         if death.sequence.word == "after_finish":
-            yield from self._say(self._counted(next(self._behind)))
+            yield from self._said(Frame(self._dressed(self._one_more())))
         if death.usage == "with_choices":
             yield from self._frame(self._with_usage(shape.finish(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
-            yield from self._frame(shape.usage(self._counts(), reason), dress=False)
+            yield from self._paced(Frame(shape.usage(self._counts(), reason)))
 
-    def _finish_on(self, piece: Piece) -> Iterator[Event]:
+    def _finish_on(self, piece: Piece) -> Iterator[Draft]:
         """A content frame with the finish on it."""
         self._finished = True
-        return self._say(self._finishing(piece))
+        return self._said(Frame(self._dressed(self._finishing(piece))))
 
     def _finishing(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
-        self._words += piece.words
         return self._with_counts(self._shape.finish_with(piece, self._reason(), first=not self._begun))
 
     def _with_counts(self, frame: bytes) -> bytes:
@@ -288,35 +312,33 @@ class DeathStream:
         death = self._death
         if isinstance(death.finish, str):
             return death.finish
-        return self._source.finish if death.after_chunks == ALL or death.then == "rest" else "stop"
+        return self._source.finish if self._all or death.then == "rest" else "stop"
 
-    def _counts(self) -> Counts:
+    def _counts(self, tokens: int | None = None) -> Counts:
         death = self._death
         off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
-        return Counts(self._prompt_tokens + death.bos_shift, max(0, self._tokens + off_by))
+        tokens = self._tokens if tokens is None else tokens
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
 
     # -- one frame
 
-    def _say_with_comment(self, frame: bytes) -> Iterator[Event]:
-        return self._behind_comment(Frame(self._dressed(frame)))
-
-    def _behind_comment(self, event: Event) -> Iterator[Event]:
+    def _said(self, event: Draft) -> Iterator[Draft]:
         """A content frame, with what the dialect puts in front of it."""
         if self._comment is None:
             return self._paced(event)
         return chain(self._paced(self._comment), (event,))
 
-    def _frame(self, frame: bytes, *, dress: bool = True) -> Iterator[Event]:
-        return self._paced(Frame(self._dressed(frame) if dress else frame))
+    def _frame(self, frame: bytes) -> Iterator[Draft]:
+        return self._paced(Frame(self._dressed(frame)))
 
-    def _paced(self, event: Event) -> Iterator[Event]:
+    def _paced(self, event: Draft) -> Iterator[Draft]:
         if self._pause is not None and not self._first:
             yield self._pause
         self._first = False
         yield event
 
-    def _dressed(self, frame: bytes) -> bytes:
-        """What some deaths put into every frame."""
+    def _dressed(self, frame: bytes, tokens: int | None = None) -> bytes:
+        """What some deaths put into every frame of the answer."""
         if not self._dresses:
             return frame
         death = self._death
@@ -324,7 +346,7 @@ class DeathStream:
             dialect = self._shape.dialect
             frame = frame.replace(dialect.open_finish, dialect.empty_finish)
         if death.usage == "every_chunk":
-            return self._with_usage(frame)
+            return self._with_usage(frame, self._counts(tokens))
         if death.usage == "null_every_chunk":
             return _followed_by(frame, b"null")
         if death.usage == "zero_every_chunk":
@@ -338,7 +360,7 @@ class DeathStream:
 
     # -- silence
 
-    def _silence(self, ms: int, *, bounded: bool = False) -> Iterator[Event]:
+    def _silence(self, ms: int, *, bounded: bool = False) -> Iterator[Draft]:
         """A silence of `ms` with its heartbeats; `bounded`: at least as long as the asked number of beats."""
         death = self._death
         if death.heartbeat == "none":
@@ -347,21 +369,14 @@ class DeathStream:
             return
         beats = ms // death.heartbeat_ms
         if isinstance(death.beats, int):
-            beats = max(beats, death.beats) if bounded and not ms else min(beats, death.beats)
+            beats = death.beats if bounded and not ms else min(beats, death.beats)
         yield from self._beats(beats)
         if ms > beats * death.heartbeat_ms:
             yield Pause(ms - beats * death.heartbeat_ms)
 
-    def hanging(self) -> Iterator[Event]:
-        """The heartbeats of a connection that stays open."""
-        death = self._death
-        if death.heartbeat != "none" and death.close == "hang":
-            yield from self._beats(None if death.beats == UNLIMITED else int(death.beats))
-
-    def _beats(self, count: int | None) -> Iterator[Event]:
-        death = self._death
-        pause = Pause(death.heartbeat_ms)
-        frame = Frame(HEARTBEATS.get(death.heartbeat) or self._shape.empty())
+    def _beats(self, count: int | None) -> Iterator[Draft]:
+        pause = Pause(self._death.heartbeat_ms)
+        frame = Frame(HEARTBEATS.get(self._death.heartbeat) or self._dressed(self._shape.empty()))
         sent = 0
         while count is None or sent < count:
             yield pause

@@ -13,6 +13,8 @@ U32_MAX: Final = 2**32 - 1
 U64_MAX: Final = 2**64 - 1
 # Leading zeros are allowed without bound; the digits that count are bounded: int() refuses 4,300 of them.
 _DIGITS: Final = re.compile(r"0*([0-9]{1,20})")
+_CONTROL: Final = re.compile(r"[\r\n\0]")
+_HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class Sub(msgspec.Struct, frozen=True):
@@ -29,6 +31,9 @@ class Bare(msgspec.Struct, frozen=True):
     """A bare word with a meaning of its own where a string could stand too: `null`, `absent`."""
 
     word: str
+
+    def __str__(self) -> str:
+        return self.word
 
 
 Value: TypeAlias = int | bool | str | Sub | Bare | None
@@ -71,22 +76,6 @@ class Integer:
         if type(value) is not int or not self.least <= value <= self.most:
             raise ValueError(_written(value))
         return value
-
-
-class IntegerOrText(Integer):
-    """An integer, bare; or any string, quoted."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.expected += " or a quoted string"
-
-    def read(self, word: Word) -> Value:
-        """See `Kind.read`."""
-        return word.text if word.quoted and word.text else super().read(word)
-
-    def take(self, value: object) -> Value:
-        """See `Kind.take`."""
-        return value if isinstance(value, str) and value else super().take(value)
 
 
 class Signed:
@@ -154,56 +143,96 @@ class Flag:
 
 
 class Text:
-    """Any string, bare or quoted, except the `reserved` bare words, which mean something else: `none`."""
+    """A line of text, bare or quoted, except the `reserved` bare words, which mean something else: `none`."""
 
     def __init__(self, *reserved: str) -> None:
         self.reserved = reserved
-        self.expected = " or ".join(["a string", *reserved])
+        self.expected = " or ".join(["a string of one line", *reserved])
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
         if not word.text and not word.quoted:
             raise ValueError("empty")
-        return Bare(word.text) if word.text in self.reserved and not word.quoted else word.text
+        return self._checked(word.text) if word.quoted else self.take(word.text)
 
     def take(self, value: object) -> Value:
         """See `Kind.take`."""
         if not isinstance(value, str):
             raise ValueError(_written(value))
-        return Bare(value) if value in self.reserved else value
+        return Bare(value) if value in self.reserved else self._checked(value)
+
+    def _checked(self, text: str) -> str:
+        # What the grammar refuses in a directive, which a table could hold.
+        if _CONTROL.search(text):
+            raise ValueError(shown(text))
+        return text
+
+
+class HeaderText(Text):
+    """A header's value: printable ASCII, neither empty nor with a blank at either end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expected = "printable ASCII, as a header's value has to be"
+
+    def _checked(self, text: str) -> str:
+        if not _HEADER_VALUE.fullmatch(text):
+            raise ValueError(shown(text))
+        return text
+
+
+class IntegerOrHeader(HeaderText):
+    """An integer, bare; or a header's value, quoted."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._integer = Integer(most)
+        self.expected = f"{self._integer.expected} or a quoted string of printable ASCII"
+
+    def read(self, word: Word) -> Value:
+        """See `Kind.read`."""
+        return super().read(word) if word.quoted else self._integer.read(word)
+
+    def take(self, value: object) -> Value:
+        """See `Kind.take`."""
+        return super().take(value) if isinstance(value, str) else self._integer.take(value)
 
 
 class Code:
     """An error's code: bare digits an integer, a quoted string a string, `null` and `absent` as they say."""
 
-    expected = "an integer, a string, null or absent"
+    expected = f"an integer from 0 to {U64_MAX}, a string of one line, null or absent"
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if not word.quoted:
-            digits = _DIGITS.fullmatch(word.text)
-            if digits:
-                return int(digits[1])
-            if not word.text:
-                raise ValueError("empty")
-        return word.text if word.quoted else self.take(word.text)
+        if word.quoted:
+            return word.text
+        if re.fullmatch(r"[0-9]+", word.text):
+            return _CODE_NUMBER.read(word)
+        if not word.text:
+            raise ValueError("empty")
+        return self.take(word.text)
 
     def take(self, value: object) -> Value:
         """See `Kind.take`."""
         if value in {"null", "absent"}:
             return Bare(str(value))
-        if isinstance(value, str) or type(value) is int:
+        if isinstance(value, str) and not _CONTROL.search(value):
             return value
-        raise ValueError(_written(value))
+        return _CODE_NUMBER.take(value)
+
+
+_CODE_NUMBER: Final = Integer(U64_MAX)
 
 
 class SubChoice:
-    """One of `words`, or one of `numbered` with `:n` behind it, n at least what is given for it."""
+    """One of `words`, or one of `numbered` with `:n` behind it, n from the first to the second number given."""
 
-    def __init__(self, words: tuple[str, ...], numbered: dict[str, int]) -> None:
+    def __init__(self, words: tuple[str, ...], numbered: dict[str, tuple[int, int]]) -> None:
         self.words = words
         self.numbered = numbered
-        self.expected = ", ".join([*words, *(f"{word}:n" for word in numbered)])
+        ranges = (f"{word}:n with n from {least} to {most}" for word, (least, most) in numbered.items())
+        self.expected = ", ".join([*words, *ranges])
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
@@ -219,11 +248,8 @@ class SubChoice:
             return Sub(value)
         name, _, number = value.partition(":")
         digits = _DIGITS.fullmatch(number)
-        if (
-            name not in self.numbered
-            or digits is None
-            or not self.numbered[name] <= int(digits[1]) <= U32_MAX
-        ):
+        least, most = self.numbered.get(name, (1, 0))
+        if digits is None or not least <= int(digits[1]) <= most:
             raise ValueError(shown(value))
         return Sub(name, int(digits[1]))
 

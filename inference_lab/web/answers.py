@@ -15,7 +15,7 @@ from inference_lab.dialects import DIALECTS, LAB
 from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
-from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.directive import DirectiveError, MalformedError
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
@@ -30,8 +30,8 @@ from inference_lab.web.checks import (
     acting,
     acts,
     refuse_leg_keys,
-    refuse_without_effect,
     require_chunks,
+    without_effect,
 )
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common, refuse_unknown_fields
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from inference_lab.dialects import Dialect
     from inference_lab.echo import Echo
     from inference_lab.faults.directive import Fault
+    from inference_lab.faults.trigger import Trigger
     from inference_lab.pieces import Pieces
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
@@ -120,18 +121,10 @@ class Answers:
         )
         if trigger.fault is not None:
             require_chunks(request)
-            refuse_without_effect(
-                trigger.fault,
-                request,
-                chat=endpoint.is_chat,
-                counts=body.include_usage or trigger.source == CONFIGURED,
-            )
-            if trigger.fault.death.strict_params:
-                refuse_unknown_fields(accepted.raw, endpoint.kind)
-            incident = trigger.fault.incident
-            if incident is not None:
-                return self._replay(endpoint, accepted, prompt, trigger.fault, incident, trigger.source)
-            return self._fault(endpoint, accepted, prompt, trigger.fault, trigger.source)
+            try:
+                return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
+            except ValueError as error:
+                raise _refused(error, trigger, served.config.source, endpoint.prompt_field) from None
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
@@ -153,12 +146,37 @@ class Answers:
         except ValueError as error:
             if not self._directives:
                 return None
-            known = DirectiveError(str(error), self._incidents)
+            known = MalformedError(str(error), self._incidents)
             reason = str(error if isinstance(error, DirectiveError) else known)
             raise bad_directive(f"in the prompt: {reason}", param=param) from None
         if not acts(plan, streaming=streaming):
             raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
         return plan
+
+    def _dying(  # all there is to know about a request
+        self,
+        request: LabRequest,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        fault: Fault,
+        origin: str,
+    ) -> Stream:
+        """What a fault answers.
+
+        Raises:
+            ApiError: 400 for fields that a strict server does not know, and for words without ids.
+            ValueError: this request cannot meet the fault.
+        """
+        counts = accepted.body.include_usage or origin == CONFIGURED
+        reason = without_effect(fault.death, secure=request.isSecure(), chat=endpoint.is_chat, counts=counts)
+        if reason is not None:
+            raise ValueError(reason)
+        if fault.death.strict_params:
+            refuse_unknown_fields(accepted.raw, endpoint.kind)
+        if fault.incident is not None:
+            return self._replay(endpoint, accepted, prompt, fault, fault.incident, origin)
+        return self._fault(endpoint, accepted, prompt, fault, origin)
 
     def _fault(
         self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
@@ -174,24 +192,21 @@ class Answers:
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
-        try:
-            script = fault_script(
-                death,
-                endpoint.shape(
-                    body,
-                    completion,
-                    prompt,
-                    dialect,
-                    death.reasoning_key if "reasoning_key" in death.given else None,
-                ),
-                source,
-                prompt_tokens=prompt_tokens,
-                include_usage=body.include_usage,
-                whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
-                streaming=bool(body.stream),
-            )
-        except ValueError as error:
-            raise bad_directive(f"{fault.mode}: {error}") from None
+        script = fault_script(
+            death,
+            endpoint.shape(
+                body,
+                completion,
+                prompt,
+                dialect,
+                death.reasoning_key if "reasoning_key" in death.given else None,
+            ),
+            source,
+            prompt_tokens=prompt_tokens,
+            include_usage=body.include_usage,
+            whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
+            streaming=bool(body.stream),
+        )
         _require_ids(body, source.endless(death.content), _pieces_made(death, source))
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
@@ -215,16 +230,13 @@ class Answers:
             call=_call_target(accepted.body, prompt),
         )
         delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
-        try:
-            script = incident_script(
-                incident,
-                self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
-                source.endless("text") if incident.words else (),
-                chat=chat,
-                delay_ms=delay_ms,
-            )
-        except ValueError as error:
-            raise bad_directive(f"{fault.mode}: {error}") from None
+        script = incident_script(
+            incident,
+            self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
+            source.endless("text") if incident.words else (),
+            chat=chat,
+            delay_ms=delay_ms,
+        )
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
 
@@ -308,6 +320,16 @@ class Answers:
         )
 
 
+def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str) -> ApiError:
+    """400 for a fault that this request cannot meet; whose it is is named."""
+    mode = trigger.fault.mode if trigger.fault is not None else ""
+    if trigger.source == CONFIGURED:
+        return bad_directive(f"{source}: [fault] {mode}: {error}", param=None)
+    if trigger.source == "prompt":
+        return bad_directive(f"in the prompt: {mode}: {error}", param=prompt_field)
+    return bad_directive(f"{mode}: {error}")
+
+
 def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
     """What the engine is to answer.
 
@@ -352,17 +374,13 @@ def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> Non
 
 def _pieces_made(death: Death, source: AnswerSource) -> int:
     """How many pieces of the endless answer a death may show."""
-    numbered = {
-        "swap": death.sequence.number,
-        "drop": death.sequence.number,
-        "after_finish": 1,
-        "after_done": 1,
-    }
-    further = numbered.get(death.sequence.word, 0) + (death.tear.word != "none" or death.text_in_finish)
+    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
+    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
     if death.after_chunks == ALL:
-        return source.words + words_in(further, death.tokens_per_frame)
-    shown = words_in(int(death.after_chunks) + further, death.tokens_per_frame)
-    return max(shown, source.words) if death.then == "rest" else shown
+        return source.words + further
+    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
+    return max(shown, source.words + further) if death.then == "rest" else shown
 
 
 def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:

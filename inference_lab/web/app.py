@@ -14,6 +14,7 @@ from inference_lab.errors import ApiError, not_found
 from inference_lab.web.checks import whole_body
 from inference_lab.web.direct import DirectRoutes
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
+from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
 from inference_lab.wire.transport import abort
 
@@ -102,6 +103,16 @@ class Lab:
         self._checks.refuse_fault(request)
         return _json(request, {"status": "ok"})
 
+    @app.route("/lab/faults", methods=["GET"])
+    def faults(self, request: LabRequest) -> bytes:
+        """List the ways to die."""
+        return _json(request, fault_list(self._checks.accept_listing(request)))
+
+    @app.route("/lab/faults/<path:directive>", methods=["GET"])
+    def fault(self, request: LabRequest, directive: str) -> bytes:
+        """Show what a directive does, on chat, or with `?endpoint=completions` there."""
+        return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
+
     @app.route("/v1/chat/completions", methods=["OPTIONS"])
     @app.route("/v1/completions", methods=["OPTIONS"])
     @app.route("/tokenize", methods=["OPTIONS"])
@@ -114,6 +125,8 @@ class Lab:
     @app.route("/v1/models", methods=["OPTIONS"])
     @app.route("/v1/models/<path:name>", methods=["OPTIONS"])
     @app.route("/health", methods=["OPTIONS"])
+    @app.route("/lab/faults", methods=["OPTIONS"])
+    @app.route("/lab/faults/<path:name>", methods=["OPTIONS"])
     def preflight_get(self, request: LabRequest, name: str = "") -> bytes:
         """Allow a browser's cross-origin GET."""
         del name

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.errors import bad_directive, body_too_large
+from inference_lab.errors import bad_directive, body_too_large, not_found
 from inference_lab.faults.constraints import acts_without_stream
 from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import DirectiveError
+from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
+    from inference_lab.faults.death import Death
     from inference_lab.faults.directive import Fault
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
-_PLANS_KEPT: Final = 256
 FAULT_HEADER: Final = b"x-inference-lab-fault"
 NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
@@ -47,8 +46,7 @@ class Checks:
     ) -> None:
         self._models = models
         self._directives = directives
-        # A client says the same thing again and again, and a plan never changes.
-        self._plan_of = lru_cache(_PLANS_KEPT)(partial(plan_from_header, incidents=incidents))
+        self._incidents = incidents
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -66,6 +64,17 @@ class Checks:
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
         return Accepted(raw, body, served, header_plan, request_id)
 
+    def accept_listing(self, request: LabRequest) -> Incidents:
+        """Let a client look at the faults it may ask for; answers the incidents among them.
+
+        Raises:
+            ApiError: 404 where clients may ask for none.
+        """
+        self.refuse_fault(request)
+        if not self._directives:
+            raise not_found(request.path.decode(errors="backslashreplace"))
+        return self._incidents
+
     def refuse_fault(self, request: LabRequest) -> None:
         """On a route that cannot die, refuse a fault header rather than ignore it.
 
@@ -81,10 +90,11 @@ class Checks:
         if lines is None:
             return None
         self._require_directives()
+        raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
-            # Two header lines are one with a comma (RFC 9110 section 5.3). Bytes that are no UTF-8 become escapes,
-            # which the grammar refuses where they stand.
-            plan = self._plan_of(b",".join(lines).decode(errors="backslashreplace"))
+            plan = plan_from_header(raw.decode(), self._incidents)
+        except UnicodeDecodeError:
+            raise bad_directive(str(not_utf8(raw, self._incidents))) from None
         except DirectiveError as error:
             raise bad_directive(str(error)) from None
         require_chunks(request)
@@ -96,10 +106,12 @@ class Checks:
 
 
 def acts(plan: FaultPlan, *, streaming: bool) -> bool:
-    """Whether every element of a plan has an effect on a request, streaming or not."""
-    return streaming or all(
-        element is not None and _acts_without_stream(element) for element in plan.elements
-    )
+    """Whether every element of a plan has an effect on a request, streaming or not.
+
+    The engine, as the fate of some leg of a list, answers either kind.
+    """
+    faults = [element for element in plan.elements if element is not None]
+    return streaming or (bool(faults) and all(_acts_without_stream(fault) for fault in faults))
 
 
 def _acts_without_stream(fault: Fault) -> bool:
@@ -123,24 +135,21 @@ def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
         raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
 
 
-def refuse_without_effect(fault: Fault, request: LabRequest, *, chat: bool, counts: bool) -> None:
-    """Refuse what this endpoint or connection cannot show; `counts`: usage is asked for, or it does not matter.
+def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool) -> str | None:
+    """Why an endpoint or a connection cannot show a death; None if it can.
 
-    Raises:
-        ApiError: 400 `invalid_fault_directive`.
+    `counts`: usage is asked for, or it does not matter.
     """
-    death = fault.death
-    if not chat and (death.at == "role" or death.reasoning_key != HEALTHY.reasoning_key):
-        raise bad_directive(
-            f"{fault.mode}: at=role and reasoning_key are for chat, which has a role frame and deltas"
-        )
+    if not chat:
+        for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
+            if getattr(death, key) in words:
+                return f"{key}={getattr(death, key)} is for chat, which has a role frame and deltas"
     miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
     if miscounts and death.usage == HEALTHY.usage and not counts:
-        raise bad_directive(
-            f"{fault.mode}: bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
-        )
-    if death.close == "tls_raw" and not request.isSecure():
-        raise bad_directive(f"{fault.mode}: close=tls_raw needs TLS")
+        return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
+    if death.close == "tls_raw" and not secure:
+        return "close=tls_raw needs TLS"
+    return None
 
 
 def whole_body(request: LabRequest) -> bytes:

@@ -56,6 +56,10 @@ class Ending:
     def _terminator(self) -> None:
         self._request.finish()
 
+    def _complete(self) -> None:
+        self._request.chunked = 0  # or `finish` would write a second end
+        self._request.finish()
+
     def _hang(self) -> None:
         """Nothing is done: the connection is the client's to end."""
 
@@ -66,10 +70,7 @@ class Ending:
         if can_reset(self._request.transport):
             self._when_drained(self._reset)
         else:
-            _log.warn(
-                "{request} asked for a reset, which this transport does not have: a plain close",
-                request=self._request,
-            )
+            self._warn("a plain close")
             self.close = Close.FIN
             self._fin()
 
@@ -77,7 +78,16 @@ class Ending:
         self._when_drained(self._lose_raw)
 
     def _stale(self) -> None:
+        if not can_reset(self._request.transport):
+            self._warn("a plain close on the next bytes")
         self._request.channel.reset_on_data()
+
+    def _warn(self, instead: str) -> None:
+        _log.warn(
+            "{request} asked for a reset, which this transport does not have: {instead}",
+            request=self._request,
+            instead=instead,
+        )
 
     def _when_drained(self, then: Callable[[], None]) -> None:
         self._drain = Drain(
@@ -113,6 +123,7 @@ class Ending:
 
     _STEPS: Final = {
         Close.TERMINATOR: _terminator,
+        Close.COMPLETE: _complete,
         Close.FIN: _fin,
         Close.RST: _rst,
         Close.HANG: _hang,

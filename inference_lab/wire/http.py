@@ -66,6 +66,7 @@ class LabRequest(server.Request):
         self.early = False  # answered before its body was complete
         self.streaming = False
         self._head = b""  # of a stream, until it goes out
+        self.idle_ms: int | None = None  # how long the connection may be idle behind this response
         self._declared_too_large = False
 
     # -- the request's body
@@ -141,6 +142,7 @@ class LabRequest(server.Request):
         """
         self.streaming = True
         self.startedWriting = 1
+        self.idle_ms = head.idle_ms
         self.setResponseCode(head.status)
         self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
         lines = [
@@ -207,6 +209,7 @@ class LabChannel(http.HTTPChannel):
     _is_stale = False
     _watch: Drain | None = None
     _dismissal: IDelayedCall | None = None
+    _idle_slot: int | None = None
 
     def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """A body, or what the client pipelines behind an unfinished response: kept up to a limit."""
@@ -239,6 +242,7 @@ class LabChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Bytes of requests, until the connection is dismissed."""
+        self._is_busy()
         if self._dismissal is None:
             super().dataReceived(data)
 
@@ -254,8 +258,21 @@ class LabChannel(http.HTTPChannel):
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
         super().requestDone(request)
+        if isinstance(request, LabRequest) and request.idle_ms is not None and not self.requests:
+            pacer = self.site.endings.pacer
+            self._idle_slot = pacer.at(pacer.now_us() + request.idle_ms * 1000, self._idle_too_long)
         if buffered_bytes(self.transport):  # what the kernel has taken it delivers without us
             self._watch_reader()
+
+    def _idle_too_long(self) -> None:
+        """What a server or a proxy with a short keep-alive does."""
+        self._idle_slot = None
+        super().timeoutConnection()
+
+    def _is_busy(self) -> None:
+        if self._idle_slot is not None:
+            self.site.endings.pacer.forget(self._idle_slot, self._idle_too_long)
+            self._idle_slot = None
 
     def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
@@ -282,6 +299,7 @@ class LabChannel(http.HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         """Leave no timer behind."""
+        self._is_busy()
         if self._watch is not None:
             self._watch.stop()
         if self._dismissal is not None and self._dismissal.active():

@@ -34,11 +34,8 @@ REFUSED = (
     ("Reset", "Reset"),
     ("rest", "rest"),
     ("okay", "okay"),
-    ("ok;pause_ms=1", "pause_ms needs then=rest"),
     ("reset,", "no mode"),
     (",reset", "no mode"),
-    ("reset,ok,stall", "element 1"),
-    ("reset;after_chunks=0, stall", "element 0"),
     ("reset after_chunks=3", ""),
     ("after_chunks=3", ""),
     ("after_chunks=3;reset", ""),
@@ -63,6 +60,8 @@ REFUSED = (
     ("reset;after_chunks=3\xa0", "after_chunks"),
     ("reset\xa0", ""),
     ("reset\x0b;after_chunks=3", ""),
+    ("reset;name=\xff", "not UTF-8"),
+    ("ok;content_type=text/\xc3\xa9", "content_type"),
     ("reset;utf8=true", "utf8"),
     ("reset;utf8=false", "utf8"),
     ("cut_mid_frame;utf8=True", "utf8"),
@@ -70,6 +69,11 @@ REFUSED = (
     ("cut_mid_frame;utf8", "utf8"),
     ("cut_mid_frame;utf8=true;utf8=true", "utf8"),
     ('reset;after_chunks="3"', "after_chunks"),
+)
+NONSENSE = (
+    ("ok;pause_ms=1", "pause_ms needs then=rest"),
+    ("reset,ok,stall", "element 1"),
+    ("reset;after_chunks=0, stall", "element 0"),
 )
 
 
@@ -89,6 +93,16 @@ def test_a_malformed_directive_is_refused_by_name_with_the_list_of_modes(
     assert not [mode for mode in MODES if mode not in message]
     assert names in message
     assert len(message) < 2000, "a long value is not echoed whole"
+
+
+@pytest.mark.parametrize(("header", "reason"), NONSENSE)
+def test_a_directive_that_makes_no_sense_is_refused_with_the_reason_alone(
+    server: Server, header: str, reason: str
+) -> None:
+    got = ask(server.address, fault_request(CHAT, header))
+    assert (got.status, got.error["code"]) == (400, "invalid_fault_directive")
+    assert reason in got.error["message"]
+    assert len(got.error["message"]) < 200
 
 
 def test_a_directive_that_is_utf8_is_refused_in_json(server: Server) -> None:

@@ -23,9 +23,9 @@ ELEVEN = list(MODES)[:11]
 HINT = "record it again: .venv-dev/bin/python docs/transcripts.py"
 
 
-def transcripts() -> Any:
-    """The recorder, which is a script and no part of a package."""
-    spec = importlib.util.spec_from_file_location("transcripts", ROOT / "docs" / "transcripts.py")
+def script(name: str) -> Any:
+    """A script beside the documents, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,7 +43,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
 def test_the_transcripts_are_what_a_server_and_curl_say_today() -> None:
     if shutil.which("curl") is None:
         pytest.fail("curl is missing: the transcripts are recorded with it", pytrace=False)
-    recorder = transcripts()
+    recorder = script("transcripts")
     with recorder.server() as url:
         for file in recorder.FILES:
             text = file.read_text(encoding="utf-8")
@@ -51,8 +51,16 @@ def test_the_transcripts_are_what_a_server_and_curl_say_today() -> None:
                 pytest.fail(f"{file.relative_to(ROOT)} is out of date; {HINT}", pytrace=False)
 
 
+def test_the_tables_of_faults_are_what_the_program_says() -> None:
+    tables = script("tables")
+    names = re.findall(r"<!-- table (\w+) -->", FAULTS)
+    assert names == ["modes", "axes", "errors", "constraints"]
+    if tables.written(FAULTS) != FAULTS:
+        pytest.fail("docs/faults.md is out of date; write it again: .venv-dev/bin/python docs/tables.py")
+
+
 def test_both_documents_give_the_bodies_that_the_transcripts_were_recorded_with() -> None:
-    for _, variable, body in transcripts().BODIES.values():
+    for _, variable, body in script("transcripts").BODIES.values():
         for text in (README, FAULTS):
             assert f"{variable}='{body}'" in text
 

@@ -12,7 +12,14 @@ from .rawclient import CHAT, COMPLETIONS, Connection, ask, exchange, payload, re
 if TYPE_CHECKING:
     from .server import Server
 
-READ_ONLY = ("/health", "/v1/models", "/v1/models/lab", "/v1/models/org/lab")
+READ_ONLY = (
+    "/health",
+    "/v1/models",
+    "/v1/models/lab",
+    "/v1/models/org/lab",
+    "/lab/faults",
+    "/lab/faults/reset",
+)
 ALLOWED_HEADERS = {"x-inference-lab-fault", "authorization", "content-type", "x-request-id"}
 
 

@@ -1,0 +1,82 @@
+"""`inference-lab faults`: the modes and axes there are, or the script that a directive comes to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from inference_lab.faults.listing import listing
+from inference_lab.offline import OneLineParser
+from inference_lab.preview import preview
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_PROG = "inference-lab faults"
+
+
+def main(argv: list[str]) -> int:
+    """Run the command with its arguments; returns the exit status."""
+    parser = OneLineParser(
+        prog=_PROG, description="List the modes and axes there are, or show what a directive does."
+    )
+    parser.add_argument(
+        "directive", nargs="?", metavar="NAME|DIRECTIVE", help="a mode, or what the fault header would say"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON value, for tools")
+    parser.add_argument("--completions", action="store_true", help="as /v1/completions answers, not chat")
+    options = parser.parse_args(argv)
+    try:
+        value: Any = (
+            listing()
+            if options.directive is None
+            else preview(options.directive, chat=not options.completions)
+        )
+    except ValueError as error:
+        sys.stderr.write(f"{_PROG}: {error}\n")
+        return 1
+    if options.json:
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+    else:
+        lines = _listed(value) if options.directive is None else _shown(value)
+        sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+def _listed(value: dict[str, list[dict[str, str]]]) -> Iterator[str]:
+    """The tables, a line a row."""
+    width = max(len(row.get("name", row.get("key", ""))) for row in (*value["modes"], *value["axes"]))
+    yield "modes, and what each is over the healthy stream:"
+    for row in value["modes"]:
+        yield f"  {row['name']:{width}}  {row['directive']}  ({row['seen_in']})"
+    yield "axes, the keys of any directive:"
+    for row in value["axes"]:
+        default = f", default {row['default']}" if row["default"] else ""
+        yield f"  {row['key']:{width}}  {row['help']}: {row['values']}{default}"
+    yield "errors, the values of error=:"
+    for row in value["errors"]:
+        done = ", then [DONE]" if row["done"] == "true" else ""
+        yield f"  {row['name']:{width}}  {_one_line(row['text'])}{done}  ({row['seen_in']})"
+
+
+def _shown(legs: list[dict[str, Any]]) -> Iterator[str]:
+    """Each leg's script, an event a line."""
+    for leg in legs:
+        if len(legs) > 1 or leg["progress"]:
+            yield f"leg {leg['leg']}, {leg['progress']} words into the answer"
+        yield leg["fault"] or "ok"
+        now_ms = 0
+        for event in leg["events"]:
+            ((kind, value),) = event.items()
+            if kind == "pause_ms":
+                now_ms += value
+            elif kind == "head":
+                yield f"{now_ms:>8} ms  head   {value['status']}  {'; '.join(value['headers'])}"
+            else:
+                yield f"{now_ms:>8} ms  {kind:6} {_one_line(value)}"
+        yield f"{now_ms:>8} ms  end    {leg['end'] or 'not yet: more follows'}"
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\r", "\\r").replace("\n", "\\n")

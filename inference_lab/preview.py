@@ -1,0 +1,156 @@
+"""A fault shown without a server: the script that a small request would be answered with, printed as values."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from inference_lab.answer import healthy, word
+from inference_lab.dialect_shapes import DialectShape
+from inference_lab.dialects import DIALECTS, LAB
+from inference_lab.faults.death import Close
+from inference_lab.faults.events import Frame, Head, Pause, Raw
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents, incident_script
+from inference_lab.faults.plan import FaultPlan, plan_from_header
+from inference_lab.faults.script import fault_script
+from inference_lab.formats import FORMATS
+from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
+from inference_lab.position import locate
+from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.tokens import encode
+from inference_lab.web.checks import without_effect
+from inference_lab.web.source import AnswerSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inference_lab.faults.death import Death
+    from inference_lab.faults.directive import Fault
+    from inference_lab.faults.events import Event
+
+WORDS: Final = 8
+"""How many words the whole answer of the shown request has."""
+MOST_EVENTS: Final = 200
+_SHOWN_BYTES: Final = 2000
+_PROMPT: Final = "<|user|>hello<|end|><|assistant|>"
+_DIGITS: Final = "0" * 24
+_PASSED_ON: Final = 4
+"""Words behind a request on which a key of later legs is shown."""
+
+Value: TypeAlias = dict[str, object]
+
+
+def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS) -> list[Value]:
+    """What each leg of a directive is answered with: `leg`, `fault`, `events` and `end`.
+
+    An event is a `head`, a `pause_ms`, a `chunk`, `bytes` without a chunk around them, or `raw` bytes; `end` is the
+    close, None where more follows than is shown.
+
+    Raises:
+        ValueError: a directive, or a death, that the server would refuse.
+    """
+    plan = plan_from_header(directive, incidents)
+    return [
+        _leg(place, fault, progress, chat=chat)
+        for place, (fault, progress) in enumerate(zip(plan.elements, _progress(plan), strict=False))
+    ]
+
+
+def _progress(plan: FaultPlan) -> Iterator[int]:
+    """How many words are passed on before each leg."""
+    progress = _PASSED_ON if plan.leg_key else 0
+    for words in (*plan.words_per_leg(), None):
+        yield progress
+        progress += words or 0
+
+
+def _leg(place: int, fault: Fault | None, progress: int, *, chat: bool) -> Value:
+    if fault is None:
+        return {
+            "leg": place,
+            "progress": progress,
+            "fault": None,
+            "events": [],
+            "end": "as the engine answers",
+        }
+    on_leg = FaultPlan((fault,), every_leg=True).fault_for(progress)
+    if on_leg is None:
+        return {
+            "leg": place,
+            "progress": progress,
+            "fault": fault.canonical(),
+            "events": [],
+            "end": "as the engine answers",
+        }
+    events: list[Value] = []
+    end = None
+    chunked = True
+    for event in islice(_script(on_leg, progress, chat=chat), MOST_EVENTS):
+        if isinstance(event, Close):
+            end = event.value
+        elif isinstance(event, Head):
+            chunked = event.chunked
+            events.append({"head": _head(event)})
+        elif isinstance(event, Pause):
+            events.append({"pause_ms": event.ms})
+        elif isinstance(event, (Frame, Raw)):
+            kind = "raw" if isinstance(event, Raw) else "chunk" if chunked else "bytes"
+            events.append({kind: _shown(event.data)})
+    return {"leg": place, "progress": progress, "fault": fault.canonical(), "events": events, "end": end}
+
+
+def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
+    death = fault.death
+    reason = without_effect(death, secure=True, chat=chat, counts=True)
+    if reason is not None:
+        raise ValueError(f"{fault.mode}: {reason}")
+    style = FORMATS["lab"]
+    tag = locate(style, _PROMPT).tag
+    text = _PROMPT + "".join(word(tag, index) for index in range(progress))
+    position = locate(style, text)
+    answer = healthy(style, position, chat=chat, max_tokens=WORDS)
+    source = AnswerSource(style, position, answer, death, chat=chat, call=position.first_tool)
+    dialect = DIALECTS[death.dialect or LAB.name]
+    prefix = dialect.id_prefix or (CHAT_PREFIX if chat else COMPLETIONS_PREFIX)
+    completion = Completion(prefix + _DIGITS, FIXED_CREATED, "MODEL")
+    if fault.incident is not None:
+        delay_ms = death.delay_ms if "delay_ms" in dict(fault.settings) else None
+        words = source.endless("text") if fault.incident.words else ()
+        return incident_script(fault.incident, completion, words, chat=chat, delay_ms=delay_ms)
+    try:
+        return fault_script(
+            death,
+            _shape(death, completion, chat=chat),
+            source,
+            prompt_tokens=len(encode(text)),
+            include_usage=True,
+            whole=lambda: msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
+        )
+    except ValueError as error:
+        raise ValueError(f"{fault.mode}: {error}") from None
+
+
+def _shape(death: Death, completion: Completion, *, chat: bool) -> Shape:
+    if death.dialect not in {None, LAB.name}:
+        key = death.reasoning_key if "reasoning_key" in death.given else None
+        return DialectShape(
+            DIALECTS[str(death.dialect)], completion, is_chat=chat, usage_asked=True, reasoning_key=key
+        )
+    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+
+
+def _head(head: Head) -> Value:
+    headers = [f"{name.decode()}: {value.decode('latin-1')}" for name, value in head.headers]
+    if head.content_length is not None:
+        headers.append(f"content-length: {head.content_length}")
+    if head.chunked:
+        headers.append("transfer-encoding: chunked")
+    return {"status": head.status, "headers": headers}
+
+
+def _shown(data: bytes) -> str:
+    """Bytes as text, what is no UTF-8 escaped, cut where they are many."""
+    text = data[:_SHOWN_BYTES].decode(errors="backslashreplace")
+    return text if len(data) <= _SHOWN_BYTES else f"{text}… ({len(data)} bytes)"

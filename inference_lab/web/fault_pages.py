@@ -1,0 +1,35 @@
+"""`GET /lab/faults`: what `inference-lab faults` prints, from the server that will do it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from inference_lab.errors import bad_directive, invalid_request
+from inference_lab.faults.listing import listing
+from inference_lab.preview import preview
+
+if TYPE_CHECKING:
+    from inference_lab.faults.incident import Incidents
+    from inference_lab.wire.http import LabRequest
+
+_ENDPOINTS: Final = {b"chat": True, b"completions": False}
+
+
+def fault_list(incidents: Incidents) -> object:
+    """The modes, axes, error variants and constraints there are."""
+    return listing(incidents)
+
+
+def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> object:
+    """The script of a directive, on chat unless the query says `endpoint=completions`.
+
+    Raises:
+        ApiError: 400 for a directive or an endpoint that is none.
+    """
+    endpoint = (request.args or {}).get(b"endpoint", [b"chat"])[-1]
+    if endpoint not in _ENDPOINTS:
+        raise invalid_request("endpoint is neither chat nor completions", "endpoint")
+    try:
+        return preview(directive, chat=_ENDPOINTS[endpoint], incidents=incidents)
+    except ValueError as error:
+        raise bad_directive(str(error), param="directive") from None

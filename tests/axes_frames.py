@@ -1,0 +1,252 @@
+"""The frames of an axes' stream, worked out a second time: eagerly, as lists, without the program's code."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+
+from tests.axes_tables import BEATS, CODE, ERRORS, MODES, PRESETS, TEXT
+from tests.wire.contract import DONE, Stream, lab_ids, word
+
+UNLIMITED = 3
+"""So many heartbeats of an endless row are worked out; what is received has to begin so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The healthy answer of the request: words, finish reason, prompt tokens, and whether usage was asked for."""
+
+    stream: Stream
+    words: int
+    finish: str
+    prompt_tokens: int
+    usage_asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A frame, or a `kind` of something else: `torn` (a frame to be cut), `padded`, `fault` (a place)."""
+
+    data: bytes
+    kind: str = "frame"
+
+
+def settings_of(directive: str) -> dict[str, str]:
+    """All that a directive says, its mode's row included; values may not hold a semicolon."""
+    mode, *parts = directive.split(";")
+    given = dict(part.split("=", 1) for part in parts)
+    row = settings_of(PRESETS[mode]) if mode in PRESETS else MODES[mode]
+    found = {**row, **given}
+    if given.get("error", "none") != "none" and "done" not in given:
+        found["done"] = "true" if ERRORS[given["error"]][1] else "false"
+    if found.pop("utf8", "false") == "true":
+        found["tear"] = "utf8"
+    return found
+
+
+class Frames:
+    """The blocks of a stream before they are spelled and framed."""
+
+    def __init__(self, settings: dict[str, str], answer: Answer) -> None:
+        self.settings = settings
+        self.answer = answer
+        self.stream = answer.stream
+        self.tokens = 0
+        self.fresh = 0  # the next word
+
+    def get(self, key: str, default: str = "none") -> str:
+        value = self.settings.get(key, default)
+        return value[1:-1] if value.startswith('"') else value
+
+    def number(self, key: str, default: int = 0) -> int:
+        return int(self.get(key, str(default)))
+
+    # -- frames
+
+    def blocks(self) -> list[Block]:
+        far = self.get("at", "frames")
+        found = self.beats(self.number("ttft_ms"))
+        if far in {"frames", "role"}:
+            found += [Block(self.dressed(frame)) for frame in self.stream.opening()]
+        found += self.content() if far == "frames" else [Block(b"", "fault")]
+        if self.get("tear") != "none":
+            return found
+        if self.get("error") != "none":
+            found.append(Block(self.error()))
+        if far == "frames":
+            found += [Block(frame) for frame in self.tail()]
+        found += [Block(DONE)] * {"true": 1, "false": 0, "twice": 2}[self.get("done", "true")]
+        if self.get("sequence") == "after_done":
+            found.append(Block(self.dressed(self.say(1))))
+        if self.get("close", "terminator") == "hang":
+            beats = self.get("beats", "unlimited")
+            found += self.some_beats(UNLIMITED if beats == "unlimited" else int(beats))
+        return found
+
+    def content(self) -> list[Block]:
+        sequence, _, number = self.get("sequence").partition(":")
+        wanted = self.get("after_chunks", "all")
+        found: list[Block] = []
+        frames: list[bytes] = []
+        place = 0
+        while self.fresh < self.answer.words if wanted == "all" else place < int(wanted):
+            most = self.answer.words if wanted == "all" else None
+            frames.append(self.dressed(self.say(self.size(place), most)))
+            place += 1
+        found += [Block(frame) for frame in frames]
+        if self.get("frame_bytes") != "none":
+            frame = frames[-1]
+            blanks = b" " * (self.number("frame_bytes") - len(frame))
+            found[-1] = Block(frame[:-3] + blanks + frame[-3:], "padded")
+        tear = self.get("tear")
+        if tear != "none":
+            size = 1 if wanted == "all" else self.size(place)
+            found.append(Block(self.dressed(self.say(size, accent=tear == "utf8")), "torn"))
+        found.append(Block(b"", "fault"))
+        if self.get("malformed") == "true":
+            ident = json.dumps(self.stream.ident)
+            found.append(Block(f'data: {{"id":{ident},"choices":[{{"delta":{{"content":"\n\n'.encode()))
+        rest = self.get("then", "end") == "rest"
+        limit = self.answer.words if rest else None
+        if sequence == "dup":
+            found += [Block(frame) for frame in frames[-int(number) :]]
+        elif sequence == "drop":
+            before = self.tokens
+            for _ in range(int(number)):
+                self.say(self.size(place), limit)
+                place += 1
+            self.tokens = before
+        elif sequence == "swap":
+            swapped = []
+            for _ in range(int(number)):
+                swapped.append(Block(self.dressed(self.say(self.size(place), limit))))
+                place += 1
+            found += swapped[::-1]
+        elif sequence in {"choices_null", "choices_empty"}:
+            choices = b"null" if sequence == "choices_null" else b"[]"
+            head = self.stream.usage(0, 0).partition(b'"choices":')[0]
+            found.append(Block(self.dressed(head + b'"choices":' + choices + b"}\n\n")))
+        if rest:
+            found += self.beats(self.number("pause_ms"), waits=True)
+            while self.fresh < self.answer.words:
+                found.append(Block(self.dressed(self.say(self.size(place), limit))))
+                place += 1
+        return found
+
+    def size(self, place: int) -> int:
+        asked = self.get("tokens_per_frame", "1")
+        return (1, 2, 4)[place % 3] if asked == "varied" else int(asked)
+
+    def say(self, words: int, most: int | None = None, *, accent: bool = False) -> bytes:
+        """The next content frame, of so many words but not past the `most`-th."""
+        first = self.fresh
+        self.fresh = first + words if most is None else min(first + words, most)
+        content, stream = self.get("content", "text"), self.stream
+        self.tokens += self.fresh - first
+        if content == "tool_call":
+            if first == 0:
+                opening = '{"name": "get_current_weather", "arguments": {"location": "'
+                self.tokens += len(lab_ids(opening)) - 1
+            frame = stream.content("mid_tool_call", first + 1, "get_current_weather", "location")[-1]
+            last = word(stream.tag, first - 1)
+            return (
+                frame.replace(last.encode(), last.encode() + "é".encode())
+                if accent and not last.endswith("é")
+                else frame
+            )
+        text = "".join(word(stream.tag, index) for index in range(first, self.fresh))
+        if accent and not text.endswith("é"):
+            text += "é"
+        if content == "text":
+            return stream.text(text)
+        if first == 0:
+            self.tokens += len(lab_ids("<think>"))
+        text = text.upper()
+        if stream.chat:
+            return stream.delta({self.get("reasoning_key", "reasoning_content"): text})
+        return stream.piece(text if first else "<think>" + text)
+
+    def tail(self) -> list[bytes]:
+        usage, finish, answer = self.get("usage", "asked"), self.settings.get("finish"), self.answer
+        prompt = answer.prompt_tokens
+        if finish == "none":
+            return [self.stream.usage(prompt, self.tokens)] if usage == "always" else []
+        if finish in {None, "empty_each"}:
+            runs_on = self.get("after_chunks", "all") == "all" or self.get("then", "end") == "rest"
+            finish = answer.finish if runs_on else "stop"
+        assert finish is not None
+        finish = finish.strip('"')
+        frame = self.stream.finish(finish)
+        if self.get("text_in_finish", "false") == "true":
+            text = word(self.stream.tag, self.fresh)
+            self.fresh += 1
+            self.tokens += 1
+            frame = (
+                self.stream.delta({"content": text}, finish)
+                if self.stream.chat
+                else self.stream.piece(text, finish)
+            )
+        if usage == "on_finish":
+            frame = self.with_usage(frame, self.tokens)
+        found = [self.dressed(frame)]
+        if self.get("sequence") == "double_finish":
+            found *= 2
+        if self.get("sequence") == "after_finish":
+            found.append(self.dressed(self.say(1)))
+        if usage == "with_choices":
+            found.append(self.with_usage(self.stream.finish(finish), self.tokens))
+        elif usage == "always" or (answer.usage_asked and usage not in {"never", "on_finish"}):
+            found.append(self.stream.usage(prompt, self.tokens))
+        return found
+
+    def with_usage(self, frame: bytes, tokens: int | None, prompt: int | None = None) -> bytes:
+        prompt = self.answer.prompt_tokens if prompt is None else prompt
+        counts = "null"
+        if tokens is not None:
+            counts = self.stream.usage(prompt, tokens).decode().partition('"usage":')[2].removesuffix("}\n\n")
+        return frame.removesuffix(b"}\n\n") + f',"usage":{counts}}}\n\n'.encode()
+
+    def dressed(self, frame: bytes) -> bytes:
+        if self.get("finish", "") == "empty_each":
+            frame = frame.replace(b'"finish_reason":null', b'"finish_reason":""')
+        match self.get("usage", "asked"):
+            case "every_chunk":
+                return self.with_usage(frame, self.tokens)
+            case "null_every_chunk":
+                return self.with_usage(frame, None)
+            case "zero_every_chunk":
+                return self.with_usage(frame, 0, 0)
+        return frame
+
+    def error(self) -> bytes:
+        name = self.get("error")
+        text = ERRORS[name][0]
+        code = self.settings.get("code", CODE)
+        if code == "absent":
+            text = re.sub(r', ?"code": ?N|"code":N,', "", text)
+        if "type" in self.settings:
+            place = text.rindex('"type":')
+            text = text[:place] + re.sub(r'(: ?)"[^"]*"', rf'\1"{self.get("type")}"', text[place:], count=1)
+        message = self.get("message", TEXT)
+        number = "null" if code == "null" else code if re.fullmatch(r"\d+|\".*\"", code) else json.dumps(code)
+        kind = "chat.completion.chunk" if self.stream.chat else "text_completion"
+        stream = self.stream
+        head = f'"id":"{stream.ident}","object":"{kind}","created":{stream.created},"model":"{stream.model}"'
+        marks = {"M": json.dumps(message, ensure_ascii=False), "m": message, "N": number, "HEAD": head}
+        text = re.sub(r"(?<![A-Za-z])(?:HEAD|[MmN])(?![A-Za-z'])", lambda mark: marks[mark[0]], text)
+        return text.encode() + (b"\n" if name in {"raw_json", "raw_html"} else b"\n\n")
+
+    def beats(self, ms: int, *, waits: bool = False) -> list[Block]:
+        beats = self.get("beats", "unlimited")
+        each = self.number("heartbeat_ms", 1000)
+        if waits and not ms:
+            return self.some_beats(0 if beats == "unlimited" else int(beats))
+        return self.some_beats(ms // each if beats == "unlimited" else min(ms // each, int(beats)))
+
+    def some_beats(self, count: int) -> list[Block]:
+        kind = self.get("heartbeat")
+        if kind == "none":
+            return []
+        empty = self.stream.text("")
+        return [Block(BEATS[kind] if kind in BEATS else self.dressed(empty))] * count

@@ -1,0 +1,123 @@
+"""`inference-lab faults` as a user runs it, and the same from a server."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inference_lab.faults.axes import AXES
+from inference_lab.faults.directive import parse_directive
+from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.listing import modes
+from inference_lab.faults.modes import MODES
+from inference_lab.faults_command import main
+from tests.lab import MODEL, MemoryLab, write
+from tests.wire.rawclient import request
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CHUNKED = (
+    "content-type: text/event-stream; charset=utf-8; cache-control: no-cache; x-accel-buffering: no; "
+    "transfer-encoding: chunked"
+)
+HEAD = (
+    'data: {"id":"chatcmpl-000000000000000000000000","object":"chat.completion.chunk","created":1700000000,'
+    '"model":"MODEL","choices":['
+)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """Status, stdout and stderr."""
+    status = main(list(arguments))
+    return status, *capsys.readouterr()
+
+
+def test_the_list_has_a_line_for_each_mode_axis_and_error(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys)
+    assert status == 0
+    lines = [line.split()[0] for line in out.splitlines() if line.startswith("  ")]
+    assert lines == [*MODES, *AXES, *VARIANTS]
+
+
+def test_the_list_as_json_has_the_constraints_too(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json.loads(run(capsys, "--json")[1])
+    assert [row["name"] for row in listed["modes"]] == list(MODES)
+    assert [row["key"] for row in listed["axes"]] == list(AXES)
+    assert {"keys": "idle_ms", "reason": "goes with close=idle_close"} in listed["constraints"]
+
+
+@pytest.mark.parametrize("row", modes(), ids=lambda row: row["name"])
+def test_a_modes_line_of_axes_is_the_mode(row: dict[str, str]) -> None:
+    assert parse_directive(row["directive"]).death == parse_directive(row["name"]).death
+
+
+def test_a_directive_is_shown_event_by_event(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "cut_mid_frame;utf8=true;after_chunks=1;ttft_ms=30")
+    assert status == 0
+    assert out.splitlines() == [
+        "cut_mid_frame;after_chunks=1;delay_ms=10;utf8=true;ttft_ms=30",
+        f"       0 ms  head   200  {CHUNKED}",
+        f'      30 ms  chunk  {HEAD}{{"index":0,"delta":{{"role":"assistant"}},"finish_reason":null}}]}}\\n\\n',
+        f'      40 ms  chunk  {HEAD}{{"index":0,"delta":{{"content":"dx0000"}},"finish_reason":null}}]}}\\n\\n',
+        f'      50 ms  chunk  {HEAD}{{"index":0,"delta":{{"content":" dx0001\\xc3',
+        "      50 ms  end    fin",
+    ]
+
+
+@pytest.mark.parametrize("name", MODES)
+@pytest.mark.parametrize("endpoint", [(), ("--completions",)])
+def test_every_mode_can_be_shown(
+    capsys: pytest.CaptureFixture[str], name: str, endpoint: tuple[str, ...]
+) -> None:
+    status, out, error = run(capsys, name, "--json", *endpoint)
+    assert (status, error) == (0, "")
+    (leg,) = json.loads(out)
+    assert leg["end"] is not None or name == "heartbeat_stall"
+
+
+def test_each_leg_of_a_list_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    legs: list[dict[str, Any]] = json.loads(
+        run(capsys, "--json", "reset;after_chunks=2, stall;overlap=1, ok")[1]
+    )
+    assert [(leg["progress"], leg["end"]) for leg in legs] == [
+        (0, "rst"),
+        (2, "hang"),
+        (4, "as the engine answers"),
+    ]
+    assert 'dx0001"' in legs[1]["events"][3]["chunk"], "the word before the second leg's first is said again"
+
+
+@pytest.mark.parametrize(
+    ("directive", "reason"),
+    [
+        ("explode", "unknown mode 'explode'"),
+        ("ok;pause_ms=1", "ok: pause_ms needs then=rest"),
+        ("ok;frame_bytes=1", "ok: frame_bytes=1 is less than the frame's"),
+    ],
+)
+def test_what_the_server_would_refuse_is_refused_in_one_line(
+    capsys: pytest.CaptureFixture[str], directive: str, reason: str
+) -> None:
+    status, out, error = run(capsys, directive)
+    assert (status, out) == (1, "")
+    assert error.startswith(f"inference-lab faults: {reason}")
+    assert error.count("\n") == 1
+
+
+def test_the_server_says_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    lab = MemoryLab(write(tmp_path, {"m": MODEL.format(name="m")}))
+    assert lab.send(request("GET", "/lab/faults")).json == json.loads(run(capsys, "--json")[1])
+    shown = lab.send(request("GET", "/lab/faults/reset%3Bafter_chunks=1?endpoint=completions"))
+    assert shown.json == json.loads(run(capsys, "--json", "--completions", "reset;after_chunks=1")[1])
+    assert lab.send(request("GET", "/lab/faults/explode")).error["code"] == "invalid_fault_directive"
+    assert lab.send(request("GET", "/lab/faults/reset?endpoint=x")).error["param"] == "endpoint"
+    assert lab.send(request("GET", "/lab/faults", headers={"x-inference-lab-fault": "reset"})).status == 400
+
+
+def test_a_server_without_directives_does_not_list_them(tmp_path: Path) -> None:
+    lab = MemoryLab(write(tmp_path, {"m": MODEL.format(name="m")}), directives=False)
+    for target in ("/lab/faults", "/lab/faults/reset"):
+        assert lab.send(request("GET", target)).error["code"] == "not_found"
