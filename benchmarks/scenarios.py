@@ -212,11 +212,14 @@ def stalled(generator: LoadGenerator, child: Child, scenario: Scenario) -> dict[
         headers=("x-inference-lab-fault: stall;after_chunks=1;delay_ms=0",),
         spread_s=scenario.spread_s,
         warm_up_s=0,
-        seconds=scenario.spread_s + 6,
+        seconds=scenario.spread_s + 9,
         once=True,
     )
     with generator.start(child.port, silent) as loading:
-        time.sleep(scenario.spread_s + 1.5)
+        arrived_by = time.monotonic() + scenario.spread_s + 6
+        while child.descriptors() - descriptors < scenario.streams and time.monotonic() < arrived_by:
+            time.sleep(0.2)
+        time.sleep(0.5)
         held_bytes, held = child.rss_bytes() - rss, child.descriptors() - descriptors
         beside = generator.run(child.port, live, child.pids())
         result = figures(loading)
@@ -227,7 +230,7 @@ def stalled(generator: LoadGenerator, child: Child, scenario: Scenario) -> dict[
         )
     return {
         "stalled": result["open"],
-        "bytes_per_stream": held_bytes / scenario.streams,
+        "bytes_per_stream": held_bytes / max(1, held),
         "descriptors_per_stream": held / scenario.streams,
         "late_ms": beside["late_ms"],
         "gap_ms": beside["gap_ms"],

@@ -120,3 +120,38 @@ def test_a_call_that_fails_is_logged_and_stops_nobody_else() -> None:
         globalLogPublisher.removeObserver(observer)
     assert [len(waiter.called_us) for waiter in after] == [1, 1]
     assert [event["log_failure"].type for event in failures] == [ZeroDivisionError]
+
+
+def test_lateness_is_logged_past_20_ms_and_then_the_worst_every_ten_seconds() -> None:
+    clock, pacer = wheel()
+    said: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        if "late" in event:
+            said.append(f"{event['late']:.0f}")
+
+    globalLogPublisher.addObserver(observe)
+    try:
+        for late_s in (0.015, 0.25, 0.5, 0.125, 11, 0.0625):
+            Recorder(pacer, pacer.now_us())
+            clock.advance(late_s)
+    finally:
+        globalLogPublisher.removeObserver(observe)
+    assert said == ["250", "11000"], (
+        "15 ms is no news, and what is late soon after the first line is not worse"
+    )
+
+
+def test_ten_thousand_deadlines_do_not_drift() -> None:
+    clock, pacer = wheel()
+    called: list[int] = []
+
+    def wake() -> None:
+        called.append(pacer.now_us())
+        if len(called) < 10_000:
+            pacer.at(len(called) * 10_000, wake)
+
+    pacer.at(0, wake)
+    while len(called) < 10_000:
+        clock.advance(2**-11)
+    assert all(0 <= at - place * 10_000 <= 1_500 for place, at in enumerate(called))

@@ -22,6 +22,10 @@ _SLOT_US: Final = 1000
 _COMPACT_ABOVE: Final = 64
 _TAKEN_BACK: Final = object()
 
+LATE_US: Final = 20_000
+"""Lateness that is worth a line in the log: whoever measures a gateway's timing should know that it was ours."""
+_QUIET_US: Final = 10_000_000
+
 
 class Pacer:
     """Calls back at absolute times.
@@ -39,6 +43,8 @@ class Pacer:
         self._armed: IDelayedCall | None = None
         self._armed_slot = 0
         self._serving = False
+        self._worst_us = 0
+        self._quiet_until_us: int | None = None
         self.turn_us = 0
         """The time at which the deadlines that are being served were found due: cheaper to ask for than `now_us`."""
 
@@ -88,6 +94,8 @@ class Pacer:
         self._armed = None
         self._serving = True  # what is asked for meanwhile is armed once, at the end
         self.turn_us = now_us = self.now_us()
+        if self._order[0] * _SLOT_US < now_us - LATE_US and self._order[0] in self._slots:
+            self._report(now_us - self._order[0] * _SLOT_US)
         while self._order and self._order[0] * _SLOT_US <= now_us:
             slot = heapq.heappop(self._order)
             waiting = self._slots.get(slot)
@@ -103,3 +111,14 @@ class Pacer:
             self._slots.pop(slot, None)
         self._serving = False
         self._arm()
+
+    def _report(self, late_us: int) -> None:
+        """Say how late it was, at most every ten seconds, and then the worst since the last line."""
+        self._worst_us = max(self._worst_us, late_us)
+        if self._quiet_until_us is None or self.turn_us >= self._quiet_until_us:
+            _log.warn(
+                "frames were up to {late:.0f} ms late: too many streams, or no processor for this process",
+                late=self._worst_us / 1000,
+            )
+            self._worst_us = 0
+            self._quiet_until_us = self.turn_us + _QUIET_US
