@@ -121,7 +121,7 @@ class Serving:
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
         lab = Lab(models, checks, answers)
-        self.site = LabSite(lab.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
+        self.site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
 
     def drain(self, drain_us: int) -> Farewell:
         """Refuse every new request, and wait for the healthy answers that are under way."""

@@ -12,7 +12,6 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab.errors import ApiError, not_found
 from inference_lab.web.checks import whole_body
-from inference_lab.web.direct import DirectRoutes
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twisted.python.failure import Failure
-    from twisted.web.resource import IResource
 
     from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.checks import Checks
@@ -48,11 +46,6 @@ class Lab:
         self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
-
-    def resource(self) -> IResource:
-        """What the site serves: the routes below, the two that carry the load without a router in front."""
-        direct = {CHAT.path.encode(): self.chat, COMPLETIONS.path.encode(): self.completions}
-        return DirectRoutes(self.app.resource(), direct, self._failed)
 
     # -- routes
 
@@ -137,17 +130,6 @@ class Lab:
         return request.prepare_json(204, b"", (("access-control-allow-methods", methods), *_PREFLIGHT))
 
     # -- errors
-
-    def _failed(self, request: LabRequest, failure: Failure) -> bytes | Deferred[None] | None:
-        """Answer an exception of a route that Klein did not call."""
-        answer: bytes | Deferred[None] | None
-        if failure.check(ApiError):
-            answer = self.refused(request, failure)
-        elif failure.check(CancelledError):
-            answer = self.client_left(request, failure)
-        else:
-            answer = self.internal_error(request, failure)
-        return answer
 
     @app.handle_errors(ApiError)  # type: ignore[arg-type] # Klein types the request as IRequest
     def refused(self, request: LabRequest, failure: Failure) -> bytes:

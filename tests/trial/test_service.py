@@ -52,7 +52,7 @@ class ServiceTests(SynchronousTestCase):
             random_digits=lambda: "f" * 24,
         )
         lab = Lab(models, Checks(models, directives=True), answers)
-        site = LabSite(lab.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
+        site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)
         channel.callLater = self.clock.callLater
