@@ -43,10 +43,11 @@ def calm_collector() -> None:
 
     Modules and models are some hundred thousand objects that live as long as the process. A full collection that walks
     them stops every stream for 100 to 250 ms (measured at 500 and 1,000 streams), and comes after a few thousand
-    requests. What a request makes is free of cycles but for a few objects per connection, so little is ever found.
+    requests. What is frozen is not walked again, so full collections are cheap and can be frequent: a vanished client
+    leaves a few kilobytes in cycles, and thousands of them would wait for a rare one.
     """
     gc.freeze()
-    gc.set_threshold(_YOUNG_OBJECTS, 10, 20)
+    gc.set_threshold(_YOUNG_OBJECTS, 2, 2)
     gc.enable()
 
 
