@@ -99,11 +99,6 @@ class Shape(Protocol):
         """The frame with the token counts and no choices, or with another finish for `reason`, if there was one."""
 
 
-def error_frame(body: bytes) -> bytes:
-    """An error object in the stream, the same on both endpoints."""
-    return b"data: " + body + b"\n\n"
-
-
 def call_opening(index: int, call: str, name: str) -> bytes:
     """A delta's member that announces tool call `index`, whose id is `call`."""
     return b'"tool_calls":[{"index":%d,"id":%b,"type":"function","function":{"name":%b,"arguments":""}}]' % (

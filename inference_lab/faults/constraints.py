@@ -14,7 +14,7 @@ import msgspec
 from inference_lab.dialects import LAB
 from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
-from inference_lab.faults.leg_keys import leg_key
+from inference_lab.faults.leg_keys import LEG_KEYS, leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.faults.sse import KEYS as SSE_KEYS
 
@@ -36,13 +36,7 @@ CONTENT_KEYS: Final = (
     "text_in_finish",
     "finish",
     "usage",
-    "overlap",
-    "skip",
-    "restart",
-    "bos_shift",
-    "role_again",
-    "instant_stop",
-    "usage_off_by",
+    *(key for key in LEG_KEYS if key != "reject"),  # a rejection needs no content
 )
 # What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.
 STREAM_KEYS_BUT_AT: Final = (
