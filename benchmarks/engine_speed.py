@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from inference_lab.config import load
+from inference_lab.config.models import load
 from inference_lab.engine.cluster import Cluster
 from inference_lab.engine.request import Request
 from inference_lab.engine.simulation import simulate

@@ -28,7 +28,7 @@ from typing import Final
 
 from child import serve
 
-from inference_lab.config import load
+from inference_lab.config.models import load
 from inference_lab.engine.cluster import Cluster
 from inference_lab.engine.content import block_ids
 from inference_lab.engine.request import Request

@@ -59,7 +59,7 @@ def _serve(arguments: list[str]) -> int:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    from inference_lab.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service.logs import line_observer  # noqa: PLC0415
 
     globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
     service.privilegedStartService()
@@ -70,19 +70,19 @@ def _serve(arguments: list[str]) -> int:
 
 
 def _verify(arguments: list[str]) -> int:
-    from inference_lab.verify_command import main as verify  # noqa: PLC0415 - each command loads only its own
+    from inference_lab.commands.verify import main as verify  # noqa: PLC0415 - each command loads only its own
 
     return verify(arguments)
 
 
 def _faults(arguments: list[str]) -> int:
-    from inference_lab.faults_command import main as faults  # noqa: PLC0415
+    from inference_lab.commands.faults import main as faults  # noqa: PLC0415
 
     return faults(arguments)
 
 
 def _sim(arguments: list[str]) -> int:
-    from inference_lab.sim_command import main as sim  # noqa: PLC0415
+    from inference_lab.commands.sim import main as sim  # noqa: PLC0415
 
     return sim(arguments)
 
@@ -94,7 +94,7 @@ def _record(arguments: list[str]) -> int:
 
 
 def _step(arguments: list[str]) -> int:
-    from inference_lab.step_command import main as step  # noqa: PLC0415
+    from inference_lab.commands.step import main as step  # noqa: PLC0415
 
     return step(arguments)
 

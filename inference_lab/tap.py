@@ -71,8 +71,8 @@ def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> ISer
     Whatever fails is one line on stderr and exit status 1, here and not later: once twistd has started its log,
     and in daemon mode once it has forked, nothing could be said in one line any more.
     """
-    from inference_lab.service import open_service  # noqa: PLC0415 - keeps `twistd --help` light
-    from inference_lab.settings import StartError  # noqa: PLC0415
+    from inference_lab.service.serving import open_service  # noqa: PLC0415 - keeps `twistd --help` light
+    from inference_lab.service.settings import StartError  # noqa: PLC0415
 
     try:
         return open_service(options, logs_to_stdout=logs_to_stdout)

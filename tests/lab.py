@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.internet.address import IPv4Address
 
-from inference_lab.config import load
+from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answer import Plan, fault_pieces, healthy, word
-from inference_lab.calls import CallTarget
+from inference_lab.answers.answer import Plan, fault_pieces, healthy, word
+from inference_lab.answers.pieces import Channel, Piece, Run, fit
 from inference_lab.formats import FORMATS
-from inference_lab.pieces import Channel, Piece, Run, fit
-from inference_lab.place import Place
-from inference_lab.position import Position
+from inference_lab.progress.place import Place
+from inference_lab.progress.position import Position
+from inference_lab.prompts.calls import CallTarget
 from inference_lab.tokens import encode
 
 LAB = FORMATS["lab"]

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.answer import fault_pieces
-from inference_lab.calls import CallTarget
-from inference_lab.dialect_shapes import DialectShape
-from inference_lab.dialects import DIALECTS
+from inference_lab.answers.answer import fault_pieces
+from inference_lab.answers.dialect_shapes import DialectShape
+from inference_lab.answers.dialects import DIALECTS
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.death import HEALTHY, Close, Death
 from inference_lab.faults.directive import DirectiveError, parse_directive
@@ -24,8 +24,8 @@ from inference_lab.faults.leg_keys import LEG_KEYS
 from inference_lab.faults.script import fault_script
 from inference_lab.faults.values import Choice, Flag, Integer, IntegerOrHeader, Signed, SubChoice
 from inference_lab.formats import LAB
-from inference_lab.position import locate
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.progress.position import locate
+from inference_lab.prompts.calls import CallTarget
 from inference_lab.web.checks import without_effect as without_effect_on
 from tests.axes_frames import Answer
 from tests.axes_model import Response, respond
@@ -36,7 +36,7 @@ from tests.wire.rawclient import CHAT, COMPLETIONS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inference_lab.pieces import Channel, Pieces
+    from inference_lab.answers.pieces import Channel, Pieces
 
 WORDS, PROMPT_TOKENS = 10, 5
 FRESH = locate(LAB, "p266")

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from inference_lab.catalog import Catalog
-from inference_lab.config import ConfigError, load, parse_deployment_file
+from inference_lab.config.models import ConfigError, load, parse_deployment_file
+from inference_lab.config.toml_reading import read_toml
 from inference_lab.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
-from inference_lab.toml_reading import read_toml
 
 if TYPE_CHECKING:
     from inference_lab.engine.hardware_spec import HardwareSpec, Link

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from twisted.internet.task import Clock
 
-from inference_lab.config import load
+from inference_lab.config.models import load
 from inference_lab.engine.cluster import Cluster
 from inference_lab.engine.content import block_ids
 from inference_lab.engine.request import Request

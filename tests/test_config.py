@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.config import AnswerSettings, ConfigError, Latency, Loaded, load
+from inference_lab.config.models import AnswerSettings, ConfigError, Latency, Loaded, load
 from inference_lab.engine.deployment_spec import PrefixAffinity, RoundRobin, TimeCorrection
 from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.plan import FaultPlan

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.dialect_shapes import DialectShape
-from inference_lab.dialects import DIALECTS, LAB
+from inference_lab.answers.dialect_shapes import DialectShape
+from inference_lab.answers.dialects import DIALECTS, LAB
+from inference_lab.answers.pieces import Piece
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
 from inference_lab.oracle import verify
-from inference_lab.pieces import Piece
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
 from tests.lab import MODEL, MemoryLab, write
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.calls import Call
-from inference_lab.echo import Echo, find
 from inference_lab.formats import FORMATS
+from inference_lab.prompts.calls import Call
+from inference_lab.prompts.echo import Echo, find
 from inference_lab.tokens import encode
 
 LAB = FORMATS["lab"]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inference_lab.commands.faults import main
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.listing import modes
 from inference_lab.faults.modes import MODES
-from inference_lab.faults_command import main
 from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import request
 

@@ -1,8 +1,8 @@
 """The answers of the helper endpoints."""
 
 from inference_lab.formats import FORMATS
-from inference_lab.helper_payloads import detokenized, rendered, tokenized
-from inference_lab.messages import Message
+from inference_lab.prompts.helper_payloads import detokenized, rendered, tokenized
+from inference_lab.prompts.messages import Message
 from inference_lab.tokens import encode
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.dialects import DIALECTS
+from inference_lab.answers.dialects import DIALECTS
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.modes import MODES

@@ -12,14 +12,14 @@ import tomli
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.config import load
+from inference_lab.commands.offline import load_offline
+from inference_lab.config.incident_file import _File, _Head, load_incidents, parse_incident, read_incident
+from inference_lab.config.models import load
+from inference_lab.config.toml_reading import ConfigError
 from inference_lab.faults.events import Pause
 from inference_lab.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD
-from inference_lab.incident_file import _File, _Head, load_incidents, parse_incident, read_incident
-from inference_lab.offline import load_offline
-from inference_lab.toml_reading import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inference_lab.legs import Fate, check, directive_in, leg_of, words_added
+from inference_lab.progress.legs import Fate, check, directive_in, leg_of, words_added
 
 OK = Fate("text", None)
 

@@ -9,7 +9,7 @@ import pytest
 from twisted.logger import Logger, LogLevel, formatEventAsClassicLogText
 from twisted.python.failure import Failure
 
-from inference_lab.logs import LineFormatter, line_observer
+from inference_lab.service.logs import LineFormatter, line_observer
 
 AT = 1_800_000_000.75
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answer import fault_pieces, healthy
+from inference_lab.answers.answer import fault_pieces, healthy
+from inference_lab.answers.pieces import Piece
 from inference_lab.formats import FORMATS, Format
-from inference_lab.helper_payloads import rendered
-from inference_lab.messages import Message
 from inference_lab.oracle import Kind, Note, Verdict, verify
-from inference_lab.pieces import Piece
-from inference_lab.position import locate
+from inference_lab.progress.position import locate
+from inference_lab.prompts.helper_payloads import rendered
+from inference_lab.prompts.messages import Message
 from tests.streams import (
     DONE,
     HEAD,

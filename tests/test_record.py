@@ -11,16 +11,16 @@ import tomli
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from inference_lab.answers.shapes import Completion
+from inference_lab.config.incident_file import parse_incident
+from inference_lab.config.toml_reading import ConfigError
 from inference_lab.faults.death import Close
 from inference_lab.faults.events import Frame, Head, Pause, Raw
 from inference_lab.faults.incident import Incident, incident_script
-from inference_lab.incident_file import parse_incident
 from inference_lab.record.capture import Capture, End, Recorded, Step
 from inference_lab.record.command import main
 from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
 from inference_lab.record.writing import About, basic_string, incident_text, masked, template_of
-from inference_lab.shapes import Completion
-from inference_lab.toml_reading import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answer import Plan, fault_pieces, healthy
-from inference_lab.calls import CallTarget, call_target
+from inference_lab.answers.answer import Plan, fault_pieces, healthy
+from inference_lab.answers.pieces import Channel
 from inference_lab.formats import FORMATS, Format
-from inference_lab.messages import Message
-from inference_lab.pieces import Channel
-from inference_lab.position import Position, locate
+from inference_lab.progress.position import Position, locate
+from inference_lab.prompts.calls import CallTarget, call_target
+from inference_lab.prompts.messages import Message
 from inference_lab.tokens import encode
 
 WORDS = 48

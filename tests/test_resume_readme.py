@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inference_lab.verify_command import main
+from inference_lab.commands.verify import main
 from tests.clients.families import FAMILIES
 from tests.clients.resume_client import CHAT, Bug, ResumeClient
 from tests.lab import MODEL, MemoryLab, write

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answer import fault_pieces
-from inference_lab.calls import CallTarget
+from inference_lab.answers.answer import fault_pieces
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import Fault, parse_directive
 from inference_lab.faults.events import Event, Frame, Pause
@@ -18,13 +18,13 @@ from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD, fault_script
 from inference_lab.faults.values import U32_MAX, U64_MAX
 from inference_lab.formats import LAB
-from inference_lab.position import Position, locate
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.progress.position import Position, locate
+from inference_lab.prompts.calls import CallTarget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.pieces import Channel, Pieces
+    from inference_lab.answers.pieces import Channel, Pieces
 
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""

@@ -13,8 +13,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from inference_lab import sim_command
-from inference_lab.sim_command import main
+from inference_lab.commands import sim as sim_command
+from inference_lab.commands.sim import main
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs"
@@ -227,7 +227,7 @@ def test_a_long_run_shows_a_bar_on_a_terminal_and_wipes_it(
 
 
 def test_a_reader_that_has_seen_enough_brings_no_traceback() -> None:
-    code = "import sys; from inference_lab.sim_command import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from inference_lab.commands.sim import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", code, *LLAMA, "--trace", "-"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE.parent

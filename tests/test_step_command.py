@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inference_lab.step_command import main
+from inference_lab.commands.step import main
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs"

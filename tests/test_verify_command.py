@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from inference_lab.verify_command import main
+from inference_lab.commands.verify import main
 from tests.streams import chunk, stream, usage_frame, words
 
 

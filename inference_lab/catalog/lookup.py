@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Final, TypeVar
 
+from inference_lab.config.toml_reading import ConfigError, convert, read_toml, show_value
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
-from inference_lab.toml_reading import ConfigError, convert, read_toml, show_value
 
 Spec = TypeVar("Spec", ModelSpec, HardwareSpec)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.dialects import DIALECTS
+from inference_lab.answers.dialects import DIALECTS
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import REJECTIONS
 from inference_lab.faults.values import (

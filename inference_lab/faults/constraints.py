@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from inference_lab.dialects import LAB
+from inference_lab.answers.dialects import LAB
 from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import LEG_KEYS, leg_key

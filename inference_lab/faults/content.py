@@ -10,7 +10,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.pieces import Piece, Pieces
+    from inference_lab.answers.pieces import Piece, Pieces
 
 
 _VARIED: Final = (1, 2, 4)

@@ -15,8 +15,8 @@ from inference_lab.faults.values import Bare
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from inference_lab.answers.shapes import Completion
     from inference_lab.faults.death import Death
-    from inference_lab.shapes import Completion
 
 DEFAULT_MESSAGE: Final = "simulated upstream failure"
 DEFAULT_CODE: Final = 500

@@ -20,8 +20,8 @@ from inference_lab.faults.framing import TERMINATOR
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from inference_lab.pieces import Piece as AnswerPiece
-    from inference_lab.shapes import Completion
+    from inference_lab.answers.pieces import Piece as AnswerPiece
+    from inference_lab.answers.shapes import Completion
 
 # The closes that stand behind a complete response, and those that break it off; the names are the axis's.
 COMPLETE: Final[Mapping[str, Close]] = {

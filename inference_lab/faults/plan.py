@@ -20,12 +20,12 @@ from inference_lab.faults.grammar import Element, GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg
 from inference_lab.faults.modes import OK
-from inference_lab.legs import Fate, check, leg_of, words_added
+from inference_lab.progress.legs import Fate, check, leg_of, words_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from inference_lab.pieces import Channel
+    from inference_lab.answers.pieces import Channel
 
 
 class FaultPlan(msgspec.Struct, frozen=True):

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.dialects import LAB, Dialect
+from inference_lab.answers.dialects import LAB, Dialect
+from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
 from inference_lab.faults.death import HEALTHY, Close, Death
@@ -18,13 +19,12 @@ from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.faults.events import Await, Draft, Event, Frame, Head, Pause, Raw
 from inference_lab.faults.stream import DeathStream
 from inference_lab.faults.values import Bare
-from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
+    from inference_lab.answers.pieces import Piece
     from inference_lab.faults.content import Source
-    from inference_lab.pieces import Piece
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
 _CLOSING: Final = (b"connection", b"close")

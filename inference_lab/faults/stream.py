@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults.content import Source, frame_at, frames_from, frames_in, words_in
 from inference_lab.faults.death import ALL, EMPTY_EACH, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import error_block
 from inference_lab.faults.events import FAULT_POINT, Draft, Frame, Pause, Raw, Torn
 from inference_lab.faults.silence import hangs_with_beats
 from inference_lab.faults.sse import check_torn
-from inference_lab.shapes import DONE, Counts, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.pieces import Piece
+    from inference_lab.answers.pieces import Piece
 
 _E_ACUTE: Final = "é"
 _BLOCK_BYTES: Final = 65_536

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.echo import Echo
 from inference_lab.faults.directive import Fault
+from inference_lab.prompts.echo import Echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

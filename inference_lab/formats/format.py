@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from inference_lab.calls import Call, calls_of
 from inference_lab.formats.members import Member, members_of, open_members_of
 from inference_lab.json_text import compact, is_whole, quoted
-from inference_lab.messages import Message, text_of
+from inference_lab.prompts.calls import Call, calls_of
+from inference_lab.prompts.messages import Message, text_of
 
 
 @dataclass(frozen=True, slots=True)

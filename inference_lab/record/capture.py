@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from inference_lab.config.toml_reading import ConfigError
 from inference_lab.faults.incident import BODILESS
-from inference_lab.toml_reading import ConfigError
 
 # What is kept of a head. Framing headers become `framing`; nothing else of it reaches the file.
 KEPT: Final = ("content-type", "cache-control", "content-encoding", "connection", "retry-after")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import tomli
 
-from inference_lab.incident_file import name_refusal, parse_incident
-from inference_lab.offline import OneLineParser, run
+from inference_lab.commands.offline import OneLineParser, run
+from inference_lab.config.incident_file import name_refusal, parse_incident
+from inference_lab.config.toml_reading import ConfigError, show_value
 from inference_lab.record.capture import End
 from inference_lab.record.connection import Outcome, record
 from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
 from inference_lab.record.writing import About, incident_text, masked, template_of
-from inference_lab.toml_reading import ConfigError, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.config.toml_reading import ConfigError
 from inference_lab.record.capture import Capture, End, Recorded
-from inference_lab.toml_reading import ConfigError
 
 if TYPE_CHECKING:
     from inference_lab.record.target import Target

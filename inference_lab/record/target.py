@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from inference_lab import __version__
-from inference_lab.toml_reading import ConfigError, show_value
+from inference_lab.config.toml_reading import ConfigError, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

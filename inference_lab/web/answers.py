@@ -10,8 +10,9 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.answer import healthy
-from inference_lab.dialects import DIALECTS, LAB
+from inference_lab.answers.answer import healthy
+from inference_lab.answers.dialects import DIALECTS, LAB
+from inference_lab.answers.shapes import ChatShape, Completion, Counts
 from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
@@ -21,9 +22,8 @@ from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
-from inference_lab.legs import directive_in
-from inference_lab.position import restarted
-from inference_lab.shapes import ChatShape, Completion, Counts
+from inference_lab.progress.legs import directive_in
+from inference_lab.progress.position import restarted
 from inference_lab.tokens import FIRST_TEXT_WORD
 from inference_lab.web.checks import (
     NEEDS_STREAM,
@@ -41,13 +41,13 @@ from inference_lab.wire.engine_driver import Job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.answer import Plan
-    from inference_lab.calls import CallTarget
-    from inference_lab.dialects import Dialect
-    from inference_lab.echo import Echo
+    from inference_lab.answers.answer import Plan
+    from inference_lab.answers.dialects import Dialect
+    from inference_lab.answers.pieces import Pieces
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.trigger import Trigger
-    from inference_lab.pieces import Pieces
+    from inference_lab.prompts.calls import CallTarget
+    from inference_lab.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket

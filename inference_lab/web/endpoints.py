@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.calls import CallTarget, call_target
-from inference_lab.dialect_shapes import DialectShape
-from inference_lab.dialects import LAB
-from inference_lab.echo import Echo, find
+from inference_lab.answers.dialect_shapes import DialectShape
+from inference_lab.answers.dialects import LAB
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
 from inference_lab.errors import invalid_request
 from inference_lab.formats.thinking import is_thinking
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
-from inference_lab.messages import text_of
-from inference_lab.position import Position, locate
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
+from inference_lab.progress.position import Position, locate
+from inference_lab.prompts.calls import CallTarget, call_target
+from inference_lab.prompts.echo import Echo, find
+from inference_lab.prompts.messages import text_of
 from inference_lab.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
-    from inference_lab.answer import Plan
-    from inference_lab.dialects import Dialect
+    from inference_lab.answers.answer import Plan
+    from inference_lab.answers.dialects import Dialect
     from inference_lab.formats import Format
 
 _R = TypeVar("_R", bound=Common)

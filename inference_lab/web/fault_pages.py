@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from inference_lab.errors import bad_directive, invalid_request
 from inference_lab.faults.listing import listing
-from inference_lab.preview import preview
+from inference_lab.web.preview import preview
 
 if TYPE_CHECKING:
     from inference_lab.faults.incident import Incidents

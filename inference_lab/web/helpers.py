@@ -8,8 +8,8 @@ import msgspec
 
 from inference_lab.errors import invalid_prompt, invalid_request
 from inference_lab.formats.thinking import is_thinking
-from inference_lab.helper_payloads import detokenized, rendered, tokenized
-from inference_lab.messages import Message
+from inference_lab.prompts.helper_payloads import detokenized, rendered, tokenized
+from inference_lab.prompts.messages import Message
 from inference_lab.web.requests import Ids, read_body
 
 if TYPE_CHECKING:

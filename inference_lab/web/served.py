@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inference_lab.config import ServedModel
-from inference_lab.dialects import DIALECTS, Dialect
+from inference_lab.answers.dialects import DIALECTS, Dialect
+from inference_lab.config.models import ServedModel
 from inference_lab.errors import ApiError
 from inference_lab.formats import FORMATS, Format
 from inference_lab.identity import FIXED_CREATED

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.answer import call_pieces, fault_pieces
+from inference_lab.answers.answer import call_pieces, fault_pieces
 
 if TYPE_CHECKING:
-    from inference_lab.answer import Plan
-    from inference_lab.calls import CallTarget
+    from inference_lab.answers.answer import Plan
+    from inference_lab.answers.pieces import Channel, Pieces
     from inference_lab.faults.death import Death
     from inference_lab.formats import Format
-    from inference_lab.pieces import Channel, Pieces
-    from inference_lab.position import Position
+    from inference_lab.progress.position import Position
+    from inference_lab.prompts.calls import CallTarget
 
 _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from inference_lab.dialects import DIALECTS
+from inference_lab.answers.dialects import DIALECTS
 from inference_lab.faults.death import ALL
 from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.modes import MODES, OK

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
-from inference_lab.config import load
+from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from inference_lab.faults.modes import MODES
-from inference_lab.settings import DEFAULT_HOST, DEFAULT_PORT
+from inference_lab.service.settings import DEFAULT_HOST, DEFAULT_PORT
 from inference_lab.tap import Options
 
 ROOT = Path(__file__).parent.parent.parent

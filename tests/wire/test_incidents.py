@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.incident_file import read_incident
+from inference_lab.config.incident_file import read_incident
 from inference_lab.record.command import main as record
 
 from .conftest import INSTANT, MODEL

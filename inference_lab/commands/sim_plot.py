@@ -6,7 +6,7 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.toml_reading import ConfigError
+from inference_lab.config.toml_reading import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

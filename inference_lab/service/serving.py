@@ -13,16 +13,16 @@ from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
-from inference_lab.config import ConfigError, Loaded, ServedModel, load
+from inference_lab.config.models import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
-from inference_lab.process import (
+from inference_lab.service.process import (
     calm_collector,
     notify_systemd,
     on_further_signal,
     raise_file_limit,
     take_signals,
 )
-from inference_lab.settings import Settings, StartError, settings_from
+from inference_lab.service.settings import Settings, StartError, settings_from
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
@@ -142,7 +142,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     loaded = load_models(settings)
     raise_file_limit()
     if settings.workers > 1:
-        from inference_lab.supervisor import Supervisor  # noqa: PLC0415 - only with several processes
+        from inference_lab.service.supervisor import Supervisor  # noqa: PLC0415 - only with several processes
 
         return Supervisor(reactor, settings, dict(options), loaded, logs_to_stdout=logs_to_stdout)
     serving = Serving(reactor, settings, loaded)

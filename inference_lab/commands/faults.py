@@ -6,9 +6,9 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from inference_lab.commands.offline import OneLineParser
 from inference_lab.faults.listing import listing
-from inference_lab.offline import OneLineParser
-from inference_lab.preview import preview
+from inference_lab.web.preview import preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

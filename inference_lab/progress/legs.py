@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
+from inference_lab.answers.pieces import Channel
 from inference_lab.json_text import string_end
-from inference_lab.pieces import Channel
 
 _DIRECTIVE: Final = "<<fault:"
 _STOP: Final = re.compile('"|>>')

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from inference_lab.formats import FORMATS, Format
+from inference_lab.progress.words import is_reasoning, next_word
 from inference_lab.tokens import ANY_WORD, parts_of
-from inference_lab.words import is_reasoning, next_word
 
 _ANSWER_CLOSES: Final = tuple(family.answer_close for family in FORMATS.values())
 

@@ -24,17 +24,17 @@ from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 
-from inference_lab.process import calm_collector, exit_with, on_further_signal, take_signals
-from inference_lab.service import announce, notify_stopping
-from inference_lab.settings import BACKLOG, StartError
+from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
+from inference_lab.service.serving import announce, notify_stopping
+from inference_lab.service.settings import BACKLOG, StartError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from twisted.python.failure import Failure
 
-    from inference_lab.config import Loaded
-    from inference_lab.settings import Settings
+    from inference_lab.config.models import Loaded
+    from inference_lab.service.settings import Settings
 
 SOCKET_FD: Final = 3
 CONTROL_FD: Final = 4
@@ -150,7 +150,7 @@ class Supervisor(Service):
         self._reactor.spawnProcess(
             worker,
             sys.executable,
-            [sys.executable, "-m", "inference_lab.worker", self._options],
+            [sys.executable, "-m", "inference_lab.service.worker", self._options],
             env=environment,
             childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
         )

@@ -17,15 +17,15 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReadDescriptor
 from zope.interface import implementer
 
-from inference_lab.process import calm_collector, on_further_signal, take_signals
-from inference_lab.settings import StartError, settings_from
-from inference_lab.supervisor import CONTROL_FD, SOCKET_FD
+from inference_lab.service.process import calm_collector, on_further_signal, take_signals
+from inference_lab.service.settings import StartError, settings_from
+from inference_lab.service.supervisor import CONTROL_FD, SOCKET_FD
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IListeningPort
     from twisted.python.failure import Failure
 
-    from inference_lab.service import Serving
+    from inference_lab.service.serving import Serving
 
 
 @implementer(IReadDescriptor)
@@ -112,8 +112,8 @@ def main() -> None:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    from inference_lab.logs import line_observer  # noqa: PLC0415
-    from inference_lab.service import Serving, load_models  # noqa: PLC0415
+    from inference_lab.service.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
     from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
 
     try:

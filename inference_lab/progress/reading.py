@@ -5,13 +5,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from inference_lab.call_reading import read_calls, torn_opening
-from inference_lab.calls import CallTarget
 from inference_lab.formats import Format
-from inference_lab.place import Place
-from inference_lab.region import Region
+from inference_lab.progress.call_reading import read_calls, torn_opening
+from inference_lab.progress.place import Place
+from inference_lab.progress.region import Region
+from inference_lab.progress.words import Tail, completion_of, tail_of, torn_letters
+from inference_lab.prompts.calls import CallTarget
 from inference_lab.tokens import spell
-from inference_lab.words import Tail, completion_of, tail_of, torn_letters
 
 # An answer that begins so was opened by its prompt, even where another template has rendered the prompt anew.
 _REASONING_WORD: Final = re.compile("\n*[A-Z]{2}0")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from inference_lab.calls import CallTarget
 from inference_lab.formats import Format
 from inference_lab.json_text import Ends, escape_rest, quoted, scan, unquoted
-from inference_lab.place import Place
+from inference_lab.progress.place import Place
+from inference_lab.progress.words import Tail, argument_tail_of, completion_of, tail_of, torn_letters
+from inference_lab.prompts.calls import CallTarget
 from inference_lab.tokens import spell
-from inference_lab.words import Tail, argument_tail_of, completion_of, tail_of, torn_letters
 
 _QUOTED: Final = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*\\?', re.DOTALL)
 

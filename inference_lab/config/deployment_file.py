@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from inference_lab.dialects import DIALECTS
+from inference_lab.answers.dialects import DIALECTS
+from inference_lab.config.toml_reading import ConfigError, Table, convert, join_key, show_value
 from inference_lab.engine.deployment_spec import (
     Deployment,
     RoundRobin,
@@ -20,7 +21,6 @@ from inference_lab.engine.units import U32, Count, NotNegative
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.formats import FORMATS
-from inference_lab.toml_reading import ConfigError, Table, convert, join_key, show_value
 
 if TYPE_CHECKING:
     from inference_lab.catalog import Catalog

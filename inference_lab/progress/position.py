@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from inference_lab.calls import CallTarget, targets_of
 from inference_lab.formats import FORMATS, Format
 from inference_lab.json_text import Ends, scan
-from inference_lab.place import Place
-from inference_lab.reading import read, read_as_call
-from inference_lab.region import Region, region_of, without_region
+from inference_lab.progress.place import Place
+from inference_lab.progress.reading import read, read_as_call
+from inference_lab.progress.region import Region, region_of, without_region
+from inference_lab.prompts.calls import CallTarget, targets_of
 from inference_lab.tokens import digest, encode, tag_of
 
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import msgspec
 
-from inference_lab.calls import Call
 from inference_lab.formats import Format
 from inference_lab.json_text import Ends, scan, spaced
+from inference_lab.prompts.calls import Call
 from inference_lab.tokens import encode
 
 _OPENING: Final = "<<respond:"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.answers.shapes import Completion, Counts, call_fragment, call_opening, quote
 from inference_lab.identity import call_id
-from inference_lab.shapes import Completion, Counts, call_fragment, call_opening, quote
 from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
-    from inference_lab.dialects import Dialect
-    from inference_lab.pieces import Piece
+    from inference_lab.answers.dialects import Dialect
+    from inference_lab.answers.pieces import Piece
 
 _PLACE: Final = re.compile(rb"\$[A-Z]+")
 _ROLE: Final = b',"role":"assistant"'

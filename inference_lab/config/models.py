@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from inference_lab.catalog import Catalog
-from inference_lab.deployment_file import AnswerSettings, DeploymentFile, Latency, parse_deployment_file
+from inference_lab.config.deployment_file import (
+    AnswerSettings,
+    DeploymentFile,
+    Latency,
+    parse_deployment_file,
+)
+from inference_lab.config.incident_file import load_incidents
+from inference_lab.config.toml_reading import ConfigError, read_toml, show_value
 from inference_lab.engine.deployment_spec import Deployment
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan
-from inference_lab.incident_file import load_incidents
-from inference_lab.toml_reading import ConfigError, read_toml, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

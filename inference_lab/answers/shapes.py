@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from inference_lab.dialects import LAB
+from inference_lab.answers.dialects import LAB
 from inference_lab.identity import call_id
 from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
-    from inference_lab.dialects import Dialect
-    from inference_lab.pieces import Piece
+    from inference_lab.answers.dialects import Dialect
+    from inference_lab.answers.pieces import Piece
 
 DONE: Final = b"data: [DONE]\n\n"
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from inference_lab.answer import healthy, word
-from inference_lab.dialect_shapes import DialectShape
-from inference_lab.dialects import DIALECTS, LAB
+from inference_lab.answers.answer import healthy, word
+from inference_lab.answers.dialect_shapes import DialectShape
+from inference_lab.answers.dialects import DIALECTS, LAB
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close
 from inference_lab.faults.events import Frame, Head, Pause, Raw
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents, incident_script
@@ -17,8 +18,7 @@ from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.faults.script import fault_script
 from inference_lab.formats import FORMATS
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
-from inference_lab.position import locate
-from inference_lab.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.progress.position import locate
 from inference_lab.tokens import encode
 from inference_lab.web.checks import without_effect
 from inference_lab.web.source import AnswerSource

@@ -13,10 +13,10 @@ import tomli
 from msgspec import Struct
 
 from inference_lab.catalog import Catalog
-from inference_lab.deployment_file import parse_deployment_file
+from inference_lab.config.deployment_file import parse_deployment_file
+from inference_lab.config.incident_file import load_incidents
+from inference_lab.config.toml_reading import ConfigError, Table, read_toml, show_value
 from inference_lab.engine.deployment_spec import Deployment
-from inference_lab.incident_file import load_incidents
-from inference_lab.toml_reading import ConfigError, Table, read_toml, show_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

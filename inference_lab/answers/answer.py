@@ -10,11 +10,11 @@ prompt ends: first what completes a torn word or tag, then plain words.
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from inference_lab.calls import CallTarget
+from inference_lab.answers.pieces import Channel, Piece, Pieces, Run, fit
 from inference_lab.formats import Format
 from inference_lab.json_text import quoted
-from inference_lab.pieces import Channel, Piece, Pieces, Run, fit
-from inference_lab.position import Position
+from inference_lab.progress.position import Position
+from inference_lab.prompts.calls import CallTarget
 from inference_lab.tokens import encode, spell
 
 DEFAULT_WORDS: Final = 256

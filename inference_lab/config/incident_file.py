@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from inference_lab.config.toml_reading import ConfigError, Table, convert, join_key, read_toml, show_value
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.events import Pause
 from inference_lab.faults.incident import NAME, Incident, Part, Piece, parts_of
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD
-from inference_lab.toml_reading import ConfigError, Table, convert, join_key, read_toml, show_value
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""Core: the answer as words, pieces and frames of both endpoints, in every dialect."""

@@ -1,0 +1,1 @@
+"""Shell: the subcommands of `inference-lab` beside `serve` and `record`."""
