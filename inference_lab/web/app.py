@@ -106,48 +106,29 @@ class Lab:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
         return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
 
-    @app.route("/v1/chat/completions", methods=["OPTIONS"])
-    @app.route("/v1/completions", methods=["OPTIONS"])
-    @app.route("/tokenize", methods=["OPTIONS"])
-    @app.route("/detokenize", methods=["OPTIONS"])
-    @app.route("/v1/render", methods=["OPTIONS"])
-    def preflight_post(self, request: LabRequest) -> bytes:
-        """Allow a browser's cross-origin POST."""
-        return self._preflight(request, "POST, OPTIONS")
+    # -- errors; each handler's own error goes to those below it
 
-    @app.route("/v1/models", methods=["OPTIONS"])
-    @app.route("/v1/models/<path:name>", methods=["OPTIONS"])
-    @app.route("/health", methods=["OPTIONS"])
-    @app.route("/lab/faults", methods=["OPTIONS"])
-    @app.route("/lab/faults/<path:name>", methods=["OPTIONS"])
-    def preflight_get(self, request: LabRequest, name: str = "") -> bytes:
-        """Allow a browser's cross-origin GET."""
-        del name
-        return self._preflight(request, "GET, HEAD, OPTIONS")
+    @app.handle_errors(HTTPException)  # type: ignore[arg-type] # Klein types the request as IRequest
+    def unroutable(self, request: LabRequest, failure: Failure) -> bytes:
+        """Answer what the router refused: no such path, or not with this method.
 
-    def _preflight(self, request: LabRequest, methods: str) -> bytes:
-        self._checks.refuse_fault(request)
-        return request.prepare_json(204, b"", (("access-control-allow-methods", methods), *_PREFLIGHT))
-
-    # -- errors
+        A preflight is one of those: it asks which methods the path has, and the router says so here.
+        """
+        if not isinstance(failure.value, MethodNotAllowed):
+            raise not_found(request.path.decode(errors="backslashreplace"))
+        allowed = ", ".join((*sorted(failure.value.valid_methods or ()), "OPTIONS"))
+        if request.method == b"OPTIONS":
+            self._checks.refuse_fault(request)
+            return request.prepare_json(204, b"", (("access-control-allow-methods", allowed), *_PREFLIGHT))
+        method = request.method.decode(errors="backslashreplace")
+        message = f"{method} is not allowed here, expected {allowed}"
+        raise ApiError(405, "method_not_allowed", message, headers=(("allow", allowed),))
 
     @app.handle_errors(ApiError)  # type: ignore[arg-type] # Klein types the request as IRequest
     def refused(self, request: LabRequest, failure: Failure) -> bytes:
         """Answer what a check refused."""
         error = failure.value
         assert isinstance(error, ApiError)  # noqa: S101 - what Klein was told to hand over
-        return request.prepare_json(error.status, error.body(), error.headers)
-
-    @app.handle_errors(HTTPException)  # type: ignore[arg-type] # Klein types the request as IRequest
-    def unroutable(self, request: LabRequest, failure: Failure) -> bytes:
-        """Answer what the router refused: no such path, or not with this method."""
-        error = not_found(request.path.decode(errors="backslashreplace"))
-        if isinstance(failure.value, MethodNotAllowed):
-            allowed = ", ".join(sorted(failure.value.valid_methods or ()))
-            message = (
-                f"{request.method.decode(errors='backslashreplace')} is not allowed here, expected {allowed}"
-            )
-            error = ApiError(405, "method_not_allowed", message, headers=(("allow", allowed),))
         return request.prepare_json(error.status, error.body(), error.headers)
 
     @app.handle_errors(CancelledError)  # type: ignore[arg-type] # Klein types the request as IRequest
