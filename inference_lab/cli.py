@@ -44,6 +44,7 @@ def _fail(message: str) -> None:
 
 def _serve(arguments: list[str]) -> int:
     """Serve until SIGINT or SIGTERM, logging to stdout, as `twistd -n inference-lab` does."""
+    gc.disable()  # until the service has started: what is made until then stays
     from twisted.python import usage  # noqa: PLC0415 - only this command needs Twisted
 
     from inference_lab.tap import Options, makeService  # noqa: PLC0415
@@ -53,7 +54,6 @@ def _serve(arguments: list[str]) -> int:
         options.parseOptions(arguments)
     except usage.UsageError as error:
         _fail(f"{error} (inference-lab serve --help lists the options)")
-    gc.disable()  # until the service has started: what is made until then stays
     service = makeService(options, logs_to_stdout=True)
 
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it

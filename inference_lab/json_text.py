@@ -2,9 +2,10 @@
 
 import json
 import re
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 DEPTH_LIMIT: Final = 500
 """Deepest nesting the scanner follows, well inside what the parsers take without a RecursionError."""
@@ -70,8 +71,7 @@ class Ends(Enum):
     BROKEN = "something that is no JSON"
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(msgspec.Struct, frozen=True):
     """How a scan ended, the index behind what was read, and where the open string's text begins."""
 
     ends: Ends

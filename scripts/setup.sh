@@ -37,5 +37,8 @@ END
     # shellcheck disable=SC2086 # $pip is a command of several words
     $pip --disable-pip-version-check install --quiet --editable ".$extra" >>"$log" 2>&1 ||
         fail "pip could not install the dependencies: $(tail -n 1 "$log") (details: ${log##*/})"
+    # As pip does with what it installs: our own modules lie outside the environment, and where Python is told to write no
+    # bytecode (PYTHONDONTWRITEBYTECODE) every start would compile all of them anew.
+    "$VENV/bin/python" -m compileall -q inference_lab twisted >>"$log" 2>&1 || fail "cannot compile (details: ${log##*/})"
     printf '%s\n' "$stamp" >"$VENV/stamp"
 }

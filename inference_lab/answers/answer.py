@@ -7,8 +7,9 @@ An answer is one function of tag and shape, and a leg is the rest of it, to the 
 prompt ends: first what completes a torn word or tag, then plain words.
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from inference_lab.answers.pieces import Channel, Piece, Pieces, Run, fit
 from inference_lab.formats import Format
@@ -29,8 +30,7 @@ def word(tag: str, index: int, *, reasoning: bool = False) -> str:
     return spell(tag.upper() if reasoning else tag, index)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A healthy answer: its pieces, its finish reason and the ids of all its raw text."""
 
     pieces: Pieces

@@ -1,7 +1,6 @@
 """What content frames carry, as values: single pieces, runs of plain words, and both in a row."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from itertools import chain, count
 from math import inf
 from typing import Literal
@@ -30,8 +29,7 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     call: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Plain words `start` … `stop` - 1 of one channel, one token each; without end if `stop` is None."""
 
     channel: Channel
@@ -53,8 +51,7 @@ class Run:
             yield Piece(channel, text, text, 1, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Pieces:
+class Pieces(msgspec.Struct, frozen=True):
     """An answer's pieces, made as they are asked for, as often as they are asked for."""
 
     segments: tuple[Piece | Run, ...]
@@ -88,7 +85,7 @@ class Pieces:
                     return iter(Pieces((part, *rest)))
                 place -= 1
             elif part.stop is None or place < part.stop - part.start:
-                return iter(Pieces((replace(part, start=part.start + place), *rest)))
+                return iter(Pieces((msgspec.structs.replace(part, start=part.start + place), *rest)))
             else:
                 place -= part.stop - part.start
         return iter(())
@@ -111,8 +108,7 @@ class Pieces:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """The segments that fit into a number of tokens, the tokens they take, and whether any is missing."""
 
     segments: tuple[Piece | Run, ...]
@@ -141,7 +137,7 @@ def fit(segments: tuple[Piece | Run, ...], budget: int | None) -> Cut:
             stop = part.start + left
         if stop is None:
             raise ValueError("an answer needs a limit")
-        kept.append(replace(part, stop=stop))
+        kept.append(msgspec.structs.replace(part, stop=stop))
         used += stop - part.start
         if stop != part.stop:
             return Cut(tuple(kept), used, is_short=True)

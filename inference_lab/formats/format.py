@@ -1,7 +1,8 @@
 """A model family's chat template and raw markup as data, and the one renderer that reads it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from inference_lab.formats.members import Member, members_of, open_members_of
 from inference_lab.json_text import compact, is_whole, quoted
@@ -9,8 +10,7 @@ from inference_lab.prompts.calls import Call, calls_of
 from inference_lab.prompts.messages import Message, text_of
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """A family's template and markup. `{role}` in `message_open` is the message's role.
 
     An answer's raw text is, each part optional: `reasoning_open` reasoning `reasoning_close`, content, and
@@ -44,8 +44,8 @@ class Format:
     plain_mark: str = ""
     thinking_mark: str = ""
     traps: tuple[str, ...] = ()
-    role_open: Mapping[str, str] = field(default_factory=dict)
-    role_close: Mapping[str, str] = field(default_factory=dict)
+    role_open: Mapping[str, str] = msgspec.field(default_factory=dict)
+    role_close: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def render(
         self,

@@ -1,13 +1,13 @@
 """A call's JSON arguments as members, for formats that write each as a tag; whole or broken off."""
 
 import json
-from dataclasses import dataclass
+
+import msgspec
 
 from inference_lab.json_text import Ends, scan, spaced
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One argument: its key, and its text, which is JSON where the value is no string."""
 
     key: str

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from inference_lab.oracle.verdict import Kind, Note, Report
 
@@ -19,8 +20,7 @@ def may_be_sse(head: bytes) -> bool:
     return head.startswith(b":") or any(field.startswith(head[: len(field)]) for field in _FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """One event: its data, and whether it calls itself an error (`event: error`, or an `error:` field)."""
 
     data: bytes

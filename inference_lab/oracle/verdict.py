@@ -1,9 +1,10 @@
 """What `verify` finds out: findings, notes and the verdict over them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
+
+import msgspec
 
 FINDING_LIMIT: Final = 100
 """Findings kept; the rest are counted."""
@@ -55,8 +56,7 @@ class Note(Enum):
     UNKNOWN_LINES = "unknown_lines"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One error: its kind, a sentence, its word index and channel, the byte where its frame begins.
 
     Where it is about no single word, `word` is the number of words of all channels before it. `count` is how
@@ -71,8 +71,7 @@ class Finding:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """The judgement of one stream.
 
     `outcome` is `whole` (a normal end, nothing missing), `honest prefix` (died, and so visibly; what came is
@@ -98,8 +97,7 @@ class Verdict:
         return EXIT_CODES[self.outcome]
 
 
-@dataclass(slots=True)
-class Report:
+class Report(msgspec.Struct):
     """Findings and notes as they come, in bounded memory.
 
     `offset` is where the current frame begins, `words_so_far` tells how many words all channels have said.
@@ -108,9 +106,9 @@ class Report:
     offset: int = 0
     words_so_far: Callable[[], int] = lambda: 0
     finding_count: int = 0
-    findings: list[Finding] = field(default_factory=list)
-    notes: dict[Note, int] = field(default_factory=dict)
-    kinds: set[Kind] = field(default_factory=set)
+    findings: list[Finding] = msgspec.field(default_factory=list)
+    notes: dict[Note, int] = msgspec.field(default_factory=dict)
+    kinds: set[Kind] = msgspec.field(default_factory=set)
 
     def find(self, kind: Kind, message: str, channel: str | None = None, word: int | None = None) -> int:
         """Add a finding; its place among those kept, -1 if it is only counted."""
@@ -126,13 +124,13 @@ class Report:
         """Count one more in a row for the finding kept at `place`."""
         if place >= 0:
             found = self.findings[place]
-            self.findings[place] = replace(found, count=found.count + 1)
+            self.findings[place] = msgspec.structs.replace(found, count=found.count + 1)
 
     def relabel(self, place: int, kind: Kind, message: str) -> None:
         """What came later shows a finding in another light."""
         self.kinds.add(kind)
         if place >= 0:
-            self.findings[place] = replace(self.findings[place], kind=kind, message=message)
+            self.findings[place] = msgspec.structs.replace(self.findings[place], kind=kind, message=message)
 
     def note(self, note: Note) -> None:
         """Count a note."""

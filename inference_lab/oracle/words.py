@@ -1,8 +1,9 @@
 """Check one channel's words as they come: each in its place, spelled right, none twice, none missing."""
 
 import re
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from inference_lab.oracle.verdict import Kind, Report
 from inference_lab.tokens import spell
@@ -15,14 +16,13 @@ _REORDER_WINDOW: Final = 1024
 """A gap of at most so many words is remembered, so that words of it that come later show as reordered."""
 
 
-@dataclass(slots=True)
-class Said:
+class Said(msgspec.Struct):
     """What all channels of one answer share: the tag, the words so far, the first channel's start."""
 
     tag: str | None = None
     start: int = 0
     begun: bool = False
-    words: dict[str, int] = field(default_factory=dict)
+    words: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def total(self) -> int:

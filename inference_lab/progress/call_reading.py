@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from inference_lab.formats import Format
 from inference_lab.json_text import Ends, escape_rest, quoted, scan, unquoted
@@ -47,8 +48,7 @@ def _told(name: str) -> str:
         return name
 
 
-@dataclass(slots=True)
-class _Reader:
+class _Reader(msgspec.Struct):
     style: Format
     text: str
     targets: Sequence[CallTarget]
@@ -64,7 +64,9 @@ class _Reader:
             place = self._call()
         if place.channel == "end" and not place.readable and not self.progress:
             place = self._unreadable()
-        return replace(place, progress=self.progress + place.progress, tag=place.tag or self.shown)
+        return msgspec.structs.replace(
+            place, progress=self.progress + place.progress, tag=place.tag or self.shown
+        )
 
     def _call(self) -> Place | None:
         """One call from its name on; None where another one's name follows it."""
@@ -107,7 +109,7 @@ class _Reader:
         if found.ends is Ends.IN_VALUE:
             place = self._value(argument_tail_of(self.text[found.string :]))
             rest = "" if place.completion else escape_rest(self.text[found.string :])
-            return replace(place, markup=rest, arguments=rest)
+            return msgspec.structs.replace(place, markup=rest, arguments=rest)
         if found.ends is Ends.IN_KEY:
             begun = self.text[found.string :]
             fits = quoted(key).startswith(begun)

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
+
+import msgspec
 
 from inference_lab.answers.pieces import Channel
 from inference_lab.json_text import string_end
@@ -13,8 +14,7 @@ _DIRECTIVE: Final = "<<fault:"
 _STOP: Final = re.compile('"|>>')
 
 
-@dataclass(frozen=True, slots=True)
-class Fate:
+class Fate(msgspec.Struct, frozen=True):
     """What one element of a list does to its leg, as far as words go.
 
     `frames` is None for a leg that runs to the end of the answer. `overlap` repeats so many words of the leg

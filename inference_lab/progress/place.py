@@ -1,11 +1,11 @@
 """Where an answer so far ends: the channel, the next word, and the markup missing in front of it."""
 
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Place:
+
+class Place(msgspec.Struct, frozen=True):
     """The end of an answer so far.
 
     `channel` is `start` where nothing is there and reasoning may still be opened, `end` behind a whole call.

@@ -1,7 +1,6 @@
 """Where a request stands in its answer, from the prompt alone, so that any replica can continue it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -14,8 +13,7 @@ from inference_lab.prompts.calls import CallTarget, targets_of
 from inference_lab.tokens import digest, encode, tag_of
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """A prompt's place in its answer.
 
     `key` is the conversation's 64-bit key: the digest of the ids of the prompt proper. `tag` is that of the
@@ -43,7 +41,7 @@ class Position:
     def call_place(self, style: Format) -> Place | None:
         """The region read as ending in a call's torn opening, where it could be something else too."""
         place = read_as_call(style, self.region, lambda: _tools_of(self.proper))
-        return place and replace(place, progress=self.place.progress)
+        return place and msgspec.structs.replace(place, progress=self.place.progress)
 
 
 def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Position:
@@ -68,7 +66,7 @@ def restarted(style: Format, position: Position) -> Position:
     """The place of a server that takes no notice of the answer so far; the words keep their tag."""
     region = region_of(style, position.proper)
     fresh = _fresh(style, region if region.marked else without_region(style, position.proper), None)
-    return replace(fresh, key=position.key, tag=position.tag)
+    return msgspec.structs.replace(fresh, key=position.key, tag=position.tag)
 
 
 def _fresh(style: Format, region: Region, ids: Sequence[int] | None) -> Position:

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final, Literal
+
+import msgspec
 
 from inference_lab.formats import Format
 from inference_lab.progress.call_reading import read_calls, torn_opening
@@ -47,7 +48,7 @@ def read(style: Format, region: Region, tag: str, targets: Targets) -> Place:
     else:
         shown = before.letters.lower() or tag
         place = _content(style, content.removeprefix(behind), shown, targets, opened=True)
-    return replace(
+    return msgspec.structs.replace(
         place, progress=place.progress + before.next_index, tag=place.tag or before.letters.lower()
     )
 
@@ -73,7 +74,7 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
         before = tail_of(text[:call])
         place = read_calls(style, text[call + len(opening) :], targets(), before.letters or tag)
         if place.channel != "text":
-            return replace(
+            return msgspec.structs.replace(
                 place, progress=place.progress + before.next_index, tag=place.tag or before.letters
             )
     tail = tail_of(text)
@@ -86,7 +87,7 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
     rest = text if not place.progress else tail.rest
     if opening.startswith(rest):
         missing = torn_opening(style, opening[len(rest) :], targets())
-        return replace(missing, progress=place.progress, tag=place.tag)
+        return msgspec.structs.replace(missing, progress=place.progress, tag=place.tag)
     return place
 
 

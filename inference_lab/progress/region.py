@@ -1,7 +1,8 @@
 """Split a rendered prompt into the prompt proper and the region, the answer so far."""
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from inference_lab.formats import FORMATS, Format
 from inference_lab.progress.words import is_reasoning, next_word
@@ -10,8 +11,7 @@ from inference_lab.tokens import ANY_WORD, parts_of
 _ANSWER_CLOSES: Final = tuple(family.answer_close for family in FORMATS.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(msgspec.Struct, frozen=True):
     """A prompt's two parts, and whether the prompt proper has opened or closed the reasoning block."""
 
     proper: str

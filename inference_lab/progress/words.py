@@ -1,8 +1,9 @@
 """What answer text says of itself: its last whole word, and the torn piece behind it."""
 
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from inference_lab.tokens import ANY_WORD, parts_of, spell
 
@@ -11,8 +12,7 @@ _ACCENT_ESCAPE: Final = re.compile(r"\\u00([eEcC])9")
 _TORN_ESCAPE: Final = re.compile(r"\\(?:u(?:0(?:0[eEcC]?)?)?)?\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True):
     """The end of a text in one channel: its words' letters ('' if it has none), the next index, the rest.
 
     `rest` is the text behind the last whole word, a torn next word included.

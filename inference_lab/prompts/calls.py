@@ -1,7 +1,8 @@
 """Tool calls: those that messages carry, and the one an answer makes."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from inference_lab.json_text import spaced
 
@@ -9,16 +10,14 @@ DEFAULT_NAME = "get_current_weather"
 DEFAULT_KEY = "location"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A call in a message: the tool's name and its arguments as JSON text, whole or not."""
 
     name: str
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class CallTarget:
+class CallTarget(msgspec.Struct, frozen=True):
     """What an answer calls: the tool's name and the key of the argument that holds the words."""
 
     name: str = DEFAULT_NAME

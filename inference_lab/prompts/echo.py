@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -16,8 +15,7 @@ _OPENING: Final = "<<respond:"
 _CLOSING: Final = re.compile(r"[ \t\n\r]*>>")
 
 
-@dataclass(frozen=True, slots=True)
-class Echo:
+class Echo(msgspec.Struct, frozen=True):
     """An answer to be given verbatim."""
 
     text: str
