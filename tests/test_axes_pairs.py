@@ -19,7 +19,7 @@ from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.death import HEALTHY, Close, Death
 from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import Event, Frame, Head, Raw
+from inference_lab.faults.events import Event, Frame, Head, Raw, single
 from inference_lab.faults.leg_keys import LEG_KEYS
 from inference_lab.faults.script import fault_script
 from inference_lab.faults.values import Choice, Flag, Integer, IntegerOrHeader, Signed, SubChoice
@@ -180,13 +180,15 @@ def answer_for(endpoint: str) -> Answer:
 
 def script_of(death: Death, endpoint: str) -> list[Event]:
     """The events, an endless stream's only so far as the model goes."""
-    events = fault_script(
-        death,
-        shape_for(endpoint, death),
-        Source(chat=endpoint == CHAT),
-        prompt_tokens=PROMPT_TOKENS,
-        include_usage=True,
-        whole=lambda: respond("json_200", answer_for(endpoint)).wire,
+    events = single(
+        fault_script(
+            death,
+            shape_for(endpoint, death),
+            Source(chat=endpoint == CHAT),
+            prompt_tokens=PROMPT_TOKENS,
+            include_usage=True,
+            whole=lambda: respond("json_200", answer_for(endpoint)).wire,
+        )
     )
     return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else 600))
 

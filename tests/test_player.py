@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Event, Frame, Pause, Raw
+from inference_lab.faults.events import Await, Burst, Event, Frame, Pause, Raw
 from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
 from tests.memory import GET, Stage, body_of
@@ -141,8 +141,10 @@ def test_frames_due_together_leave_in_bursts_and_other_streams_get_their_turn_be
     assert stage.clock.getDelayedCalls() == []
 
 
-def test_a_burst_stops_where_the_consumer_pauses_it() -> None:
-    stage = Stage(lambda: (Frame(b"%08d" % number) for number in count()))
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_burst_stops_where_the_consumer_pauses_it(*, joined: bool) -> None:
+    frames = (Frame(b"%08d" % number) for number in count())
+    stage = Stage(lambda: (Burst([b"%08d" % number] * 64) for number in count()) if joined else frames)
     channel, transport = stage.connect()
     channel.dataReceived(GET)
     body_of(transport)

@@ -13,7 +13,7 @@ from inference_lab.answers.answer import fault_pieces
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import Fault, parse_directive
-from inference_lab.faults.events import Event, Frame, Pause
+from inference_lab.faults.events import Event, Frame, Pause, single
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD, fault_script
 from inference_lab.faults.values import U32_MAX, U64_MAX
@@ -52,13 +52,15 @@ class Source:
 
 
 def events_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> Iterator[Event]:
-    return fault_script(
-        fault.death,
-        shape,
-        Source(FRESH, chat=shape is CHAT),
-        prompt_tokens=5,
-        include_usage=include_usage,
-        whole=lambda: b"{}",
+    return single(
+        fault_script(
+            fault.death,
+            shape,
+            Source(FRESH, chat=shape is CHAT),
+            prompt_tokens=5,
+            include_usage=include_usage,
+            whole=lambda: b"{}",
+        )
     )
 
 
@@ -184,6 +186,28 @@ def test_without_a_delay_there_are_no_pauses() -> None:
     assert not [
         event for event in script_of(parse_directive("reset;delay_ms=0"), CHAT) if isinstance(event, Pause)
     ]
+
+
+@given(
+    st.sampled_from(sorted(MODES)),
+    st.sampled_from(
+        ["", ";content=reasoning", ";content=tool_call", ";tokens_per_frame=2", ";usage=every_chunk"]
+    ),
+    st.integers(0, 300),
+    st.sampled_from([CHAT, COMPLETIONS]),
+)
+def test_the_frames_are_the_same_with_and_without_a_delay(
+    mode: str, more: str, after_chunks: int, shape: Shape
+) -> None:
+    try:
+        slow, fast = (
+            parse_directive(f"{mode}{more};after_chunks={after_chunks};delay_ms={delay_ms}")
+            for delay_ms in (1, 0)
+        )
+        paced = (event for event in events_of(slow, shape) if event != Pause(1))
+    except ValueError:
+        return  # refused, and elsewhere it is told why
+    assert list(islice(events_of(fast, shape), 400)) == list(islice(paced, 400))
 
 
 @pytest.mark.parametrize("shape", [CHAT, COMPLETIONS])

@@ -13,7 +13,7 @@ from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
     from inference_lab.answers.dialects import Dialect
-    from inference_lab.answers.pieces import Piece
+    from inference_lab.answers.pieces import Channel, Piece
 
 _PLACE: Final = re.compile(rb"\$[A-Z]+")
 _ROLE: Final = b',"role":"assistant"'
@@ -47,6 +47,10 @@ class DialectShape:
     def content(self, piece: Piece, *, first: bool = False) -> bytes:
         """See `Shape.content`."""
         return self._frame(self._choice(self._frames.content, piece, first=first))
+
+    def around(self, channel: Channel) -> tuple[bytes, bytes] | None:  # noqa: ARG002 - a row says where the text stands
+        """See `Shape.around`."""
+        return None
 
     def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:
         """See `Shape.finish_with`."""

@@ -50,6 +50,15 @@ class Run(msgspec.Struct, frozen=True):
             text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
 
+    def framed(self, start: int, stop: int, before: bytes, after: bytes) -> list[bytes]:
+        """Words `start` … `stop` - 1, each as a JSON string between `before` and `after`."""
+        opening, closing = before + b'" ' + self.letters.encode(), b'"' + after
+        frames = [b"%b%04d%b" % (opening, index, closing) for index in range(start, stop)]
+        accented = range(start + (7 - start) % 8, stop, 8)
+        for index in accented if start else (0, *accented):
+            frames[index - start] = b'%b"%b%b' % (before, spell(self.letters, index).encode(), closing)
+        return frames
+
 
 class Pieces(msgspec.Struct, frozen=True):
     """An answer's pieces, made as they are asked for, as often as they are asked for."""

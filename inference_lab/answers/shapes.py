@@ -16,7 +16,7 @@ from inference_lab.tokens import encode
 
 if TYPE_CHECKING:
     from inference_lab.answers.dialects import Dialect
-    from inference_lab.answers.pieces import Piece
+    from inference_lab.answers.pieces import Channel, Piece
 
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -82,6 +82,9 @@ class Shape(Protocol):
 
     def content(self, piece: Piece, *, first: bool = False) -> bytes:
         """One content frame; `first` of the stream."""
+
+    def around(self, channel: Channel) -> tuple[bytes, bytes] | None:
+        """What stands before and behind the quoted text of a content frame; None if frames differ in more than it."""
 
     def empty(self) -> bytes:
         """A content frame without text."""
@@ -149,6 +152,12 @@ class ChatShape:
             return self.announcement(piece.call, piece.name)
         return self.arguments(piece.call, piece.delta)
 
+    def around(self, channel: Channel) -> tuple[bytes, bytes] | None:
+        """See `Shape`; a call's frames carry its number."""
+        if channel == "call":
+            return None
+        return self._text if channel == "text" else self._reasoning, self._delta_end
+
     def text(self, text: str) -> bytes:
         """A frame of answer text."""
         return self._text + quote(text) + self._delta_end
@@ -205,6 +214,10 @@ class CompletionsShape:
         """One content frame with the piece's raw text, whatever its channel."""
         return self._text + quote(piece.raw) + self._end
 
+    def around(self, channel: Channel) -> tuple[bytes, bytes] | None:  # noqa: ARG002 - raw text, whatever it is
+        """See `Shape`."""
+        return self._text, self._end
+
     def finish(self, reason: str) -> bytes:
         """`text` is empty and `finish_reason` set."""
         return self._text + b'"","logprobs":null,"finish_reason":%b}]}\n\n' % quote(reason)
@@ -242,6 +255,10 @@ class TellingIds:
     def content(self, piece: Piece, *, first: bool = False) -> bytes:
         """One content frame."""
         return self._tell(self._shape.content(piece), self._ids(piece, first=first))
+
+    def around(self, channel: Channel) -> tuple[bytes, bytes] | None:  # noqa: ARG002 - the ids follow the text
+        """See `Shape`."""
+        return None
 
     @property
     def dialect(self) -> Dialect:

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from inference_lab.answers.pieces import Piece, Run
+from inference_lab.faults.events import Burst
 
-    from inference_lab.answers.pieces import Piece, Pieces
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inference_lab.answers.pieces import Channel, Pieces
 
 
 _VARIED: Final = (1, 2, 4)
+_BURST_FRAMES: Final = 64
 
 
 class Source(Protocol):
@@ -69,6 +73,23 @@ def frames_from(
     if isinstance(tokens_per_frame, str):
         return _merged(single, islice(cycle(_VARIED), place % len(_VARIED), None))
     return _merged(single, repeat(tokens_per_frame))
+
+
+def bursts(
+    pieces: Pieces, frames: int, around: Callable[[Channel], tuple[bytes, bytes] | None]
+) -> Iterator[Burst | Piece]:
+    """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces."""
+    for part in pieces.segments:
+        affixes = around(part.channel) if isinstance(part, Run) and not part.call else None
+        if isinstance(part, Piece) or affixes is None:
+            for piece in islice((part,) if isinstance(part, Piece) else part, frames):
+                frames -= 1
+                yield piece
+            continue
+        stop = part.start + frames if part.stop is None else min(part.stop, part.start + frames)
+        for start in range(part.start, stop, _BURST_FRAMES):
+            yield Burst(part.framed(start, min(stop, start + _BURST_FRAMES), *affixes))
+        frames -= stop - part.start
 
 
 def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:

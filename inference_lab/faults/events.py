@@ -5,11 +5,14 @@ Two more stand only inside the making of a script: a torn frame before it is cut
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
 from inference_lab.faults.death import Close
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -31,6 +34,12 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     data: bytes
     alone: bool = False
+
+
+class Burst(msgspec.Struct, frozen=True, gc=False):
+    """Frames that are due at once, one HTTP chunk each: what a stream without delays mostly consists of."""
+
+    frames: list[bytes]
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
@@ -63,5 +72,16 @@ class FaultPoint(msgspec.Struct, frozen=True, gc=False):
 
 FAULT_POINT = FaultPoint()
 
-Event: TypeAlias = Head | Frame | Raw | Pause | Await | Close
-Draft: TypeAlias = Head | Frame | Raw | Pause | Await | Close | Torn | FaultPoint
+Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close
+Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Torn | FaultPoint
+
+_Of = TypeVar("_Of", Event, Draft)
+
+
+def single(events: Iterable[_Of]) -> Iterator[_Of]:
+    """The events with each burst as the frames it stands for."""
+    for event in events:
+        if isinstance(event, Burst):
+            yield from map(Frame, event.frames)
+        else:
+            yield event

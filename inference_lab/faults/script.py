@@ -16,7 +16,7 @@ from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
 from inference_lab.faults.death import HEALTHY, Close, Death
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
-from inference_lab.faults.events import Await, Draft, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import Await, Draft, Event, Frame, Head, Pause, Raw, single
 from inference_lab.faults.stream import DeathStream
 from inference_lab.faults.values import Bare
 
@@ -49,6 +49,9 @@ _ENDINGS: Final[dict[str, tuple[Raw | None, Close]]] = {
 }
 _TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
 
+_FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
+"""The axes that look at each frame after it was made."""
+
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
 """The longest stream that is collected to be sent in one piece."""
 
@@ -79,12 +82,17 @@ def fault_script(
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
-            return DeathStream(
+            events = DeathStream(
                 death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage
             ).events()
+            return events if _leaves_frames_alone(death) else single(events)
 
         events = _streamed(death, shape.dialect, stream)
     return _ended(events, death)
+
+
+def _leaves_frames_alone(death: Death) -> bool:
+    return all(getattr(death, key) == getattr(HEALTHY, key) for key in _FRAME_KEYS)
 
 
 def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
@@ -137,7 +145,7 @@ def _require_effect(death: Death, key: str, stream: Callable[[Death], Iterator[D
 
 
 def _first_pieces(death: Death, stream: Callable[[Death], Iterator[Draft]]) -> list[bytes]:
-    pieces = _spelled(islice(stream(death), _PROBED), death)
+    pieces = _spelled(islice(single(stream(death)), _PROBED), death)
     return [piece.data for piece in pieces if isinstance(piece, Frame)]
 
 

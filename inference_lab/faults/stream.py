@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.answers.shapes import DONE, Counts, Shape
-from inference_lab.faults.content import Source, frame_at, frames_from, frames_in, words_in
+from inference_lab.faults.content import Source, bursts, frame_at, frames_from, frames_in, words_in
 from inference_lab.faults.death import ALL, EMPTY_EACH, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import error_block
-from inference_lab.faults.events import FAULT_POINT, Draft, Frame, Pause, Raw, Torn
+from inference_lab.faults.events import FAULT_POINT, Burst, Draft, Frame, Pause, Raw, Torn
 from inference_lab.faults.silence import hangs_with_beats
 from inference_lab.faults.sse import check_torn
 
@@ -160,6 +160,15 @@ class DeathStream:
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
         )
         pause = self._pause
+        if pause is None and padded < 0 and repeated is None and self._are_plain:
+            before = iter(())
+            for part in bursts(self._pieces, self._frames, self._shape.around):
+                if isinstance(part, Burst):
+                    self._tokens += len(part.frames)
+                    self._begun = True
+                    yield part
+                else:
+                    yield Frame(self._counted(part))
         for place, piece in enumerate(before):
             frame = self._counted(piece)
             if self._dresses:
@@ -193,6 +202,13 @@ class DeathStream:
             self._place = max(words_in(self._frames, death.tokens_per_frame), self._source.words)
             if self._held is not None:
                 yield from self._finish_on(self._held)
+
+    @property
+    def _are_plain(self) -> bool:
+        """Whether the content frames are one word each and nothing else."""
+        death = self._death
+        rides = self._rides and death.then == "end"
+        return death.tokens_per_frame == 1 and self._comment is None and not (self._dresses or rides)
 
     def _all_but_last(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces but the last, which is held for the finish to ride on."""

@@ -12,7 +12,7 @@ from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Frame, Head, Pause, Raw
+from inference_lab.faults.events import Frame, Head, Pause, Raw, single
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.faults.script import fault_script
@@ -87,7 +87,7 @@ def _leg(place: int, fault: Fault | None, progress: int, *, chat: bool) -> Value
     events: list[Value] = []
     end = None
     chunked = True
-    for event in islice(_script(on_leg, progress, chat=chat), MOST_EVENTS):
+    for event in islice(single(_script(on_leg, progress, chat=chat)), MOST_EVENTS):
         if isinstance(event, Close):
             end = event.value
         elif isinstance(event, Head):

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import Await, Burst, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes
 
 if TYPE_CHECKING:
@@ -148,26 +148,22 @@ class Player:
         while not self._over:
             event = self._next if self._next is not None else next(self._script)
             self._next = None
+            if self._paused and isinstance(event, (Frame, Burst, Raw)):
+                self._next = event
+                break
             if isinstance(event, Frame):
-                if self._paused:
-                    self._next = event
-                    break
                 if event.alone:
                     if batch:
                         self._write(batch)
-                        batch = []
-                    batch_bytes += _SEND_BYTES
-                batch.append(event.data)
-                batch_bytes += len(event.data)
-                if event.alone:
-                    self._write(batch)
+                    self._write([event.data])
                     batch = []
-                if batch_bytes >= _BURST_BYTES:
-                    self._write(batch)
-                    batch, batch_bytes = [], 0
-                    if not self._paused:
-                        self._turn = self._pacer.clock.callLater(0, self._next_turn)
-                        return
+                    batch_bytes += _SEND_BYTES
+                else:
+                    batch.append(event.data)
+                batch_bytes += len(event.data)
+            elif isinstance(event, Burst):
+                batch += event.frames
+                batch_bytes += sum(map(len, event.frames))
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
@@ -179,23 +175,23 @@ class Player:
                 if self._tokens < 0:
                     break
             elif isinstance(event, Raw):
-                if self._paused:
-                    self._next = event
-                    break
                 # Rare enough to go alone: what is framed before it goes first.
                 self._write(batch)
                 batch = []
                 self.body_bytes += self.request.send_raw(event.data)
                 batch_bytes += len(event.data)
-                if batch_bytes >= _BURST_BYTES and not self._paused:
-                    self._turn = self._pacer.clock.callLater(0, self._next_turn)
-                    return
             elif isinstance(event, Head):
                 self.request.send_head(event)
             else:
                 self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
                 return
+            if batch_bytes >= _BURST_BYTES:
+                self._write(batch)
+                batch, batch_bytes = [], 0
+                if not self._paused:
+                    self._turn = self._pacer.clock.callLater(0, self._next_turn)
+                    return
         self._write(batch)
 
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
