@@ -59,9 +59,10 @@ def _serve(arguments: list[str]) -> int:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    from inference_lab.service.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service.logs import observer_of  # noqa: PLC0415
 
-    globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
+    observer = observer_of(options["log-format"], sys.stdout)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     service.privilegedStartService()
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)

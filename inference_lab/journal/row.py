@@ -47,12 +47,15 @@ _LINE_CHARACTERS: Final = 1024
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """What the engine took: wall-clock milliseconds from submission to the first and to the last token so far."""
+    """What the engine took: milliseconds from submission to the first place in a batch, the first and the last token.
 
+    None for what has not come about.
+    """
+
+    queued_ms: float | None
     ttft_ms: float | None
     duration_ms: float | None
     cached_tokens: int
-    queued_ms: float | None = None
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,7 +13,7 @@ from inference_lab.journal.filters import EVERYTHING, FILTERS, Filter
 from inference_lab.journal.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 MEMORY: Final = ":memory:"
 BUSY_TIMEOUT_S: Final = 2.0
@@ -25,12 +26,13 @@ _SCHEMA: Final = f"""
 CREATE TABLE IF NOT EXISTS rows (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     {", ".join(_QUOTED)},
-    document TEXT NOT NULL
+    document TEXT NOT NULL,
+    process INTEGER NOT NULL
 )
 """
 _INSERT: Final = (
-    f"INSERT INTO rows ({', '.join(_QUOTED)}, document)"  # noqa: S608 - our own names
-    f" VALUES ({', '.join('?' * (len(_COLUMNS) + 1))})"
+    f"INSERT INTO rows ({', '.join(_QUOTED)}, document, process)"  # noqa: S608 - our own names
+    f" VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
 )
 _UPDATE: Final = f"UPDATE rows SET {' = ?, '.join(_QUOTED)} = ?, document = ? WHERE id = ?"  # noqa: S608
 _NO_ID: Final = '{"id":0,'
@@ -44,14 +46,15 @@ class DatabaseError(Exception):
 class Database:
     """An open journal. Used by one thread.
 
-    Every method raises DatabaseError when the file does not allow it; what was to be written is then unwritten as a
-    whole, and may be tried again.
+    `process` is the id of the process whose rows are written. Every method raises DatabaseError when the file does not
+    allow it; what was to be written is then unwritten as a whole, and may be tried again.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, process: int) -> None:
         self._path = path
+        self._process = process
         self._ids: dict[int, int] = {}  # of rows that are open, by their number in this process
-        with _one_line(path):
+        with _told(path):
             self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             # A power failure may cost the last batches; a process that is killed loses none that is written.
             self._connection.execute("PRAGMA synchronous=NORMAL")
@@ -69,15 +72,17 @@ class Database:
         (Unix seconds).
         """
         opened: dict[int, int] = {}
-        with _one_line(self._path), self._connection:
+        with _told(self._path), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             for number, row in rows.items():
                 values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
                 known = self._ids.get(number)
                 if known is not None:
                     self._connection.execute(_UPDATE, (*values, known))
-                elif (cursor := self._connection.execute(_INSERT, values)).lastrowid is not None:
-                    opened[number] = cursor.lastrowid
+                else:
+                    inserted = self._connection.execute(_INSERT, (*values, self._process)).lastrowid
+                    assert inserted is not None  # noqa: S101 - an INSERT that has not failed
+                    opened[number] = inserted
             self._trim(most_rows, oldest)
         self._ids.update(opened)
         for number, row in rows.items():
@@ -97,7 +102,7 @@ class Database:
     def read(self, wanted: Filter = EVERYTHING) -> list[bytes]:
         """The rows as JSON objects, the oldest first."""
         where, values = _where(wanted)
-        with _one_line(self._path):
+        with _told(self._path):
             found = self._connection.execute(
                 f"SELECT id, document FROM rows {where} ORDER BY time, id",  # noqa: S608 - our own names
                 values,
@@ -107,22 +112,26 @@ class Database:
     def count_ended(self, wanted: Filter) -> int:
         """How many rows that match have ended."""
         where, values = _where(wanted, "state = 'ended'")
-        with _one_line(self._path):
+        with _told(self._path):
             (count,) = self._connection.execute(f"SELECT count(*) FROM rows {where}", values).fetchone()  # noqa: S608
         return int(count)
 
     def delete(self, wanted: Filter) -> int:
         """Remove rows, open ones too, which then do not come back when they end; how many."""
         where, values = _where(wanted)
-        with _one_line(self._path):
+        with _told(self._path):
             return self._connection.execute(f"DELETE FROM rows {where}", values).rowcount  # noqa: S608
 
-    def end_open(self, ending: str) -> None:
-        """Rows that are open although nobody is there any more to end them: say so in the journal."""
-        with _one_line(self._path), self._connection:
+    def end_open(self, ending: str, process: int | None = None) -> None:
+        """Rows that are open although nobody is there any more to end them: say so in the journal.
+
+        `process` is the one that is gone; None: all that wrote before.
+        """
+        with _told(self._path), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             open_rows = self._connection.execute(
-                "SELECT id, document FROM rows WHERE state = 'open'"
+                "SELECT id, document FROM rows WHERE state = 'open' AND coalesce(process = ?, TRUE)",
+                (process,),
             ).fetchall()
             for number, document in open_rows:
                 row = msgspec.structs.replace(
@@ -140,7 +149,7 @@ def prepare(path: str) -> None:
     Raises:
         DatabaseError: it is not, and cannot be.
     """
-    with _one_line(path):
+    with _told(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.fchmod(handle, 0o600)
@@ -148,7 +157,7 @@ def prepare(path: str) -> None:
             os.close(handle)
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
-        with _one_line(path):
+        with _told(path):
             (owner,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
             if owner != _APPLICATION_ID and (owner or tables):
@@ -160,27 +169,30 @@ def prepare(path: str) -> None:
             connection.execute(_SCHEMA)
     finally:
         connection.close()
-    database = Database(path)
+    end_lost(path)
+
+
+def end_lost(path: str, process: int | None = None) -> None:
+    """End the rows that a process left open when it was lost; None: any process of earlier.
+
+    Raises:
+        DatabaseError: they cannot be written.
+    """
+    database = Database(path, 0)
     try:
-        database.end_open("server_lost")
+        database.end_open("server_lost", process)
     finally:
         database.close()
 
 
-class _one_line:  # noqa: N801 - used as a statement
+@contextmanager
+def _told(path: str) -> Iterator[None]:
     """Turn what SQLite and the system say into one line that names the file."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Nothing to do yet."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Raise the line."""
-        if isinstance(error, (sqlite3.Error, OSError)):
-            reason = getattr(error, "strerror", None) or str(error)
-            raise DatabaseError(f"{self._path}: {reason}") from None
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DatabaseError(f"{path}: {reason}") from None
 
 
 def _where(wanted: Filter, *more: str) -> tuple[str, list[object]]:

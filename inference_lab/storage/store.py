@@ -6,6 +6,7 @@ not fit is lost, counted and logged.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -135,7 +136,7 @@ class Store:
             before = failed
             try:
                 if database is None:
-                    database = Database(self.path)
+                    database = Database(self.path, os.getpid())
                 self._write(database)
                 failed = None
             except DatabaseError as error:

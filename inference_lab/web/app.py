@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
     from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.checks import Checks
+    from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
 _PREFLIGHT: Final = (
-    ("access-control-allow-headers", "x-inference-lab-fault, authorization, content-type, x-request-id"),
+    (
+        "access-control-allow-headers",
+        "x-inference-lab-fault, authorization, content-type, x-request-id, x-test-id",
+    ),
     ("access-control-max-age", "86400"),
 )
 
@@ -41,8 +45,11 @@ class Lab:
     app = Klein()
     app.url_map.merge_slashes = False  # `/v1//models` is no route, rather than a redirect
 
-    def __init__(self, models: ServedModels, checks: Checks, answers: Answers) -> None:
+    def __init__(
+        self, models: ServedModels, checks: Checks, answers: Answers, journal: JournalPages | None = None
+    ) -> None:
         self._models = models
+        self._journal = journal
         self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
@@ -106,6 +113,21 @@ class Lab:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
         return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
 
+    @app.route("/lab/journal", methods=["GET"])
+    async def journal(self, request: LabRequest) -> bytes:
+        """Tell what has become of requests."""
+        return await self._pages(request).rows(request)
+
+    @app.route("/lab/journal", methods=["DELETE"])
+    async def forget(self, request: LabRequest) -> bytes:
+        """Remove rows of the journal."""
+        return await self._pages(request).delete(request)
+
+    def _pages(self, request: LabRequest) -> JournalPages:
+        self._checks.accept_look(request)
+        assert self._journal is not None  # noqa: S101 - where clients may look, requests are recorded
+        return self._journal
+
     @app.route("/v1/chat/completions", methods=["OPTIONS"])
     @app.route("/v1/completions", methods=["OPTIONS"])
     @app.route("/tokenize", methods=["OPTIONS"])
@@ -125,6 +147,11 @@ class Lab:
         del name
         return self._preflight(request, "GET, HEAD, OPTIONS")
 
+    @app.route("/lab/journal", methods=["OPTIONS"])
+    def preflight_journal(self, request: LabRequest) -> bytes:
+        """Allow a browser's cross-origin GET and DELETE."""
+        return self._preflight(request, "GET, HEAD, DELETE, OPTIONS")
+
     def _preflight(self, request: LabRequest, methods: str) -> bytes:
         self._checks.refuse_fault(request)
         return request.prepare_json(204, b"", (("access-control-allow-methods", methods), *_PREFLIGHT))
@@ -136,7 +163,7 @@ class Lab:
         """Answer what a check refused."""
         error = failure.value
         assert isinstance(error, ApiError)  # noqa: S101 - what Klein was told to hand over
-        return request.prepare_json(error.status, error.body(), error.headers)
+        return _refusal(request, error)
 
     @app.handle_errors(HTTPException)  # type: ignore[arg-type] # Klein types the request as IRequest
     def unroutable(self, request: LabRequest, failure: Failure) -> bytes:
@@ -148,7 +175,7 @@ class Lab:
                 f"{request.method.decode(errors='backslashreplace')} is not allowed here, expected {allowed}"
             )
             error = ApiError(405, "method_not_allowed", message, headers=(("allow", allowed),))
-        return request.prepare_json(error.status, error.body(), error.headers)
+        return _refusal(request, error)
 
     @app.handle_errors(CancelledError)  # type: ignore[arg-type] # Klein types the request as IRequest
     def client_left(self, request: LabRequest, failure: Failure) -> None:
@@ -161,8 +188,15 @@ class Lab:
         if request.startedWriting:
             abort(request.transport)
             return Deferred()
-        error = ApiError(500, "internal_error", "the server has a defect; its log says more")
-        return request.prepare_json(error.status, error.body())
+        return _refusal(
+            request, ApiError(500, "internal_error", "the server has a defect; its log says more")
+        )
+
+
+def _refusal(request: LabRequest, error: ApiError) -> bytes:
+    if request.recording is not None:
+        request.recording.tell(error=error.code)
+    return request.prepare_json(error.status, error.body(), error.headers)
 
 
 def _json(request: LabRequest, payload: object) -> bytes:

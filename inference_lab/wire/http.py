@@ -71,6 +71,7 @@ class LabRequest(server.Request):
         self._head = b""  # of a stream, until it goes out
         self.idle_ms: int | None = None  # how long the connection may be idle behind this response
         self.recording: Recording | None = None
+        self._is_processed = False
         self._declared_too_large = False
 
     # -- the request's body
@@ -112,6 +113,7 @@ class LabRequest(server.Request):
 
     def process(self) -> None:
         """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        self._is_processed = True
         recorder = self.channel.site.recorder
         if recorder is not None:
             self.recording = recorder.begin(self)
@@ -140,8 +142,11 @@ class LabRequest(server.Request):
     def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         """The connection is gone; a stream that was under way has been reported when this returns."""
         super().connectionLost(reason)
-        if self.recording is not None:  # a whole answer was still being made
+        if self.streaming or not self._is_processed:
+            return
+        if self.recording is not None:
             self.recording.end(None, CLIENT_LEFT, reason)
+        _log.info("{request} ended: client left", request=self, recording=self.recording)
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""

@@ -91,8 +91,8 @@ class Recording:
         known["status"] = status
         known["ending"] = ending or known.get("ending_asked") or _plain_ending(status)
         known["duration_ms"] = spent_us / 1000
-        if "reached_from" in known:
-            known["reached"] = known.pop("reached_from") + known.get("words", 0)
+        start = known.pop("reached_from", None)
+        known["reached"] = None if start is None else start + known.get("words", 0)
         peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
         known["peer"] = peer
         known["peer_s"] = None if peer == "none" else spent_us / 1e6

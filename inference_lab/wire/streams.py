@@ -61,6 +61,9 @@ class Streams:
             self._healthy.add(player)
         if self._sweep is None:
             self._arm()
+        request.streaming = True
+        if request.recording is not None:
+            request.recording.open()
         player.start()
         return player
 
