@@ -16,6 +16,7 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
 
   serve     serve the models of a config
   faults    list the ways to die, or show what one of them does
+  journal   show what has become of requests, as a server has recorded it
   verify    judge what a gateway's client received, from standard input
   sim       run a trace of requests through a simulated deployment, offline
   record    capture a live response into a file that replays it as a fault
@@ -82,6 +83,12 @@ def _faults(arguments: list[str]) -> int:
     return faults(arguments)
 
 
+def _journal(arguments: list[str]) -> int:
+    from inference_lab.commands.journal import main as journal  # noqa: PLC0415
+
+    return journal(arguments)
+
+
 def _sim(arguments: list[str]) -> int:
     from inference_lab.commands.sim import main as sim  # noqa: PLC0415
 
@@ -103,6 +110,7 @@ def _step(arguments: list[str]) -> int:
 _COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
     "serve": _serve,
     "faults": _faults,
+    "journal": _journal,
     "verify": _verify,
     "sim": _sim,
     "record": _record,

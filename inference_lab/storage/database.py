@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -101,13 +102,8 @@ class Database:
 
     def read(self, wanted: Filter = EVERYTHING) -> list[bytes]:
         """The rows as JSON objects, the oldest first."""
-        where, values = _where(wanted)
         with _told(self._path):
-            found = self._connection.execute(
-                f"SELECT id, document FROM rows {where} ORDER BY time, id",  # noqa: S608 - our own names
-                values,
-            ).fetchall()
-        return [f'{{"id":{number},{document[len(_NO_ID) :]}'.encode() for number, document in found]
+            return _read(self._connection, wanted)
 
     def count_ended(self, wanted: Filter) -> int:
         """How many rows that match have ended."""
@@ -170,6 +166,28 @@ def prepare(path: str) -> None:
     finally:
         connection.close()
     end_lost(path)
+
+
+def read_file(path: str, wanted: Filter) -> list[bytes]:
+    """The rows of a file that nobody may change by looking at it; see `Database.read`.
+
+    Raises:
+        DatabaseError: it is no journal, or cannot be read.
+    """
+    with _told(path):
+        connection = sqlite3.connect(
+            f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S
+        )
+        try:
+            return _read(connection, wanted)
+        finally:
+            connection.close()
+
+
+def _read(connection: sqlite3.Connection, wanted: Filter) -> list[bytes]:
+    where, values = _where(wanted)
+    found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608
+    return [f'{{"id":{number},{document[len(_NO_ID) :]}'.encode() for number, document in found]
 
 
 def end_lost(path: str, process: int | None = None) -> None:
