@@ -16,6 +16,7 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
 
   serve     serve the models of a config
   faults    list the ways to die, or show what one of them does
+  journal   show what has become of requests, as a server has recorded it
   verify    judge what a gateway's client received, from standard input
   sim       run a trace of requests through a simulated deployment, offline
   record    capture a live response into a file that replays it as a fault
@@ -59,9 +60,10 @@ def _serve(arguments: list[str]) -> int:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    from inference_lab.service.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service.logs import observer_of  # noqa: PLC0415
 
-    globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
+    observer = observer_of(options["log-format"], sys.stdout)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     service.privilegedStartService()
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
@@ -79,6 +81,12 @@ def _faults(arguments: list[str]) -> int:
     from inference_lab.commands.faults import main as faults  # noqa: PLC0415
 
     return faults(arguments)
+
+
+def _journal(arguments: list[str]) -> int:
+    from inference_lab.commands.journal import main as journal  # noqa: PLC0415
+
+    return journal(arguments)
 
 
 def _sim(arguments: list[str]) -> int:
@@ -102,6 +110,7 @@ def _step(arguments: list[str]) -> int:
 _COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
     "serve": _serve,
     "faults": _faults,
+    "journal": _journal,
     "verify": _verify,
     "sim": _sim,
     "record": _record,

@@ -51,6 +51,10 @@ class Options(usage.Options):
             "open streams per process past which one more is a 503 (default: no limit)",
         ],
         ["drain-s", None, "0", "how long SIGTERM lets healthy answers finish, in s"],
+        ["journal", None, None, "a file for the journal of requests (with --enable-directives: in memory)"],
+        ["journal-rows", None, "10000", "rows that the journal keeps"],
+        ["journal-age-s", None, "86400", "after how long the journal drops a row, in s"],
+        ["log-format", None, "text", "text or json: one line per event and answer"],
     ]
 
     def opt_version(self) -> None:

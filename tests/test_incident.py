@@ -12,7 +12,7 @@ from inference_lab.answers.answer import fault_pieces
 from inference_lab.answers.shapes import Completion
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, said
 from inference_lab.faults.incident import Incident, Piece, incident_script, parts_of
 from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.formats import LAB
@@ -127,8 +127,8 @@ def test_a_length_below_zero_is_refused_before_the_first_event() -> None:
 def test_placeholders_carry_the_requests_own_id_model_and_words(chat: bool, words: str) -> None:
     steps = (Piece(parts_of('{"<<id>>":"<<model>>"}<<word>>')), Piece(parts_of("<<word>>")))
     first, second = script(incident(steps=steps), chat=chat)[1:3]
-    assert first == Frame(b'{"chatcmpl-0":"a \\"model\\""}' + words.encode()[:6])
-    assert second == Frame(words.encode()[6:])
+    assert first == Frame(b'{"chatcmpl-0":"a \\"model\\""}' + words.encode()[:6], said=said(1))
+    assert second == Frame(words.encode()[6:], said=said(1))
 
 
 def test_a_replay_takes_no_more_words_than_it_has_places_for() -> None:

@@ -68,6 +68,8 @@ class Replica:
             step.cost = self._roofline.price(works)
         end_s = step.end_s
         for chunk in step.chunks:
+            if chunk.request.admitted_s is None:
+                chunk.request.admitted_s = now_s
             if chunk.output_tokens:
                 chunk.request.first_token_s = end_s
         for request in step.finished:

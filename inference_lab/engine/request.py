@@ -17,10 +17,12 @@ class Request:
 
     Told: `computed` positions and `produced` tokens as of the end of the step under way, `cached_tokens` of the prompt
     that the prefix cache had when it was first admitted, `preemptions`, `worker` (an index over all ranks), the times
-    `first_token_s` and `finish_s` (absolute, None before), and whether it was `rejected` because it can never fit.
+    `admitted_s` (it left the queue for the first time), `first_token_s` and `finish_s` (absolute, None before), and
+    whether it was `rejected` because it can never fit.
     """
 
     __slots__ = (
+        "admitted_s",
         "arrival_s",
         "aux_blocks",
         "block_ids",
@@ -66,6 +68,7 @@ class Request:
         self.rejected = False
         self.cached_tokens = 0
         self.preemptions = 0
+        self.admitted_s: float | None = None
         self.first_token_s: float | None = None
         self.finish_s: float | None = None
         self.computed = 0

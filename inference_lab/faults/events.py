@@ -5,7 +5,7 @@ Two more stand only inside the making of a script: a torn frame before it is cut
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -29,15 +29,42 @@ class Head(msgspec.Struct, frozen=True):
     idle_ms: int | None = None
 
 
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What has been said once a piece of a stream is out: whole content frames, whole words of the answer, `[DONE]`.
+
+    A word that is said again counts once.
+    """
+
+    content_frames: int = 0
+    words: int = 0
+    done: bool = False
+
+    def __add__(self, other: Said) -> Said:
+        return Said(
+            self.content_frames + other.content_frames, self.words + other.words, self.done or other.done
+        )
+
+
+NOTHING: Final = Said()
+SAID_DONE: Final = Said(done=True)
+_ONE_WORD: Final = Said(content_frames=1, words=1)
+
+
+def said(words: int) -> Said:
+    """What a content frame says that ends so many words."""
+    return _ONE_WORD if words == 1 else Said(content_frames=1, words=words)
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """Bytes to put on the wire as one HTTP chunk; `alone`: in a send of its own."""
 
     data: bytes
     alone: bool = False
+    said: Said = NOTHING
 
 
 class Burst(msgspec.Struct, frozen=True, gc=False):
-    """Frames that are due at once, one HTTP chunk each: what a stream without delays mostly consists of."""
+    """Content frames of a word each that are due at once: what a stream without delays mostly consists of."""
 
     frames: list[bytes]
 
@@ -46,6 +73,7 @@ class Raw(msgspec.Struct, frozen=True, gc=False):
     """Bytes to put on the wire as they are: broken framing, or a piece of a chunk."""
 
     data: bytes
+    said: Said = NOTHING
 
 
 class Pause(msgspec.Struct, frozen=True, gc=False):
@@ -61,9 +89,13 @@ class Await(msgspec.Struct, frozen=True, gc=False):
 
 
 class Torn(msgspec.Struct, frozen=True, gc=False):
-    """A whole frame of which only a part is to go out, once it is spelled as the stream wants it."""
+    """A whole frame of which only a part is to go out, once it is spelled as the stream wants it.
+
+    `said` is what the whole of it would say.
+    """
 
     data: bytes
+    said: Said
 
 
 class FaultPoint(msgspec.Struct, frozen=True, gc=False):
@@ -82,6 +114,6 @@ def single(events: Iterable[_Of]) -> Iterator[_Of]:
     """The events with each burst as the frames it stands for."""
     for event in events:
         if isinstance(event, Burst):
-            yield from map(Frame, event.frames)
+            yield from (Frame(frame, said=_ONE_WORD) for frame in event.frames)
         else:
             yield event

@@ -7,7 +7,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.events import Draft, Event, FaultPoint, Frame, Pause, Raw, Torn
+from inference_lab.faults.events import NOTHING, Draft, Event, FaultPoint, Frame, Pause, Raw, Torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,10 +46,12 @@ def segmented(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
 def _whole(events: Iterator[Draft]) -> Iterator[Draft]:
     """Everything in one piece, sent when its last frame is due. Whoever asks for it has counted what it comes to."""
     data: list[bytes] = []
+    told = NOTHING
     waited_ms = 0
     for event in events:
         if isinstance(event, Frame):
             data.append(event.data)
+            told += event.said
         elif isinstance(event, Pause):
             waited_ms += event.ms
         else:
@@ -57,29 +59,33 @@ def _whole(events: Iterator[Draft]) -> Iterator[Draft]:
     if waited_ms:
         yield Pause(waited_ms)
     if data:
-        yield Frame(b"".join(data), alone=True)
+        yield Frame(b"".join(data), alone=True, said=told)
 
 
 def _joined(events: Iterator[Draft], count: int) -> Iterator[Draft]:
     """`count` frames a piece, sent when its last frame is due."""
     group: list[bytes] = []
+    told = NOTHING
     for event in events:
         if not isinstance(event, Frame):
             yield event
             continue
         group.append(event.data)
+        told += event.said
         if len(group) == count:
-            yield Frame(b"".join(group), alone=True)
-            group = []
+            yield Frame(b"".join(group), alone=True, said=told)
+            group, told = [], NOTHING
     if group:
-        yield Frame(b"".join(group), alone=True)
+        yield Frame(b"".join(group), alone=True, said=told)
 
 
 def _cut(events: Iterator[Draft], segment: str) -> Iterator[Draft]:
     for event in events:
         if isinstance(event, Frame):
+            left = len(event.data)
             for piece in _pieces(event.data, segment):
-                yield Frame(piece, alone=True)
+                left -= len(piece)
+                yield Frame(piece, alone=True, said=NOTHING if left else event.said)
         else:
             yield event
 
@@ -133,7 +139,7 @@ def _coded(events: Iterator[Draft], *, truncated: bool) -> Iterator[Draft]:
             continue
         check = zlib.crc32(event.data, check)
         size += len(event.data)
-        yield Frame(head + _stored(event.data))
+        yield Frame(head + _stored(event.data), said=event.said)
         head = b""
     if not truncated:
         yield Frame(head + b"\x01\x00\x00\xff\xff" + struct.pack("<II", check, size & 0xFFFFFFFF))
@@ -157,7 +163,7 @@ def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
     for event in events:
         if isinstance(event, FaultPoint):
             if held is not None:
-                yield Raw(b"%x\r\n%b" % (len(held.data), held.data))
+                yield Raw(b"%x\r\n%b" % (len(held.data), held.data), held.said)
                 held = None
             elif error in _AT_FAULT_POINT:
                 yield Raw(_AT_FAULT_POINT[error])

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, Said
 from inference_lab.faults.framing import TERMINATOR
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Blank(Enum):
 
 
 _BLANK: Final = pattern("<<(" + "|".join(blank.value for blank in Blank) + "|)>>")
+_DONE: Final = b"[DONE]"
 EXPECTED: Final = ", ".join(f"<<{blank.value}>>" for blank in Blank)
 Part: TypeAlias = bytes | Blank
 
@@ -66,6 +67,11 @@ class Piece(msgspec.Struct, frozen=True):
 
     parts: tuple[Part, ...]
     framed: bool = True
+
+    @property
+    def words(self) -> int:
+        """How many words of the answer it carries."""
+        return sum(part is Blank.WORD for part in self.parts)
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,8 +115,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def words(self) -> int:
         """How many words of the answer it carries."""
-        parts = (part for step in self.steps if isinstance(step, Piece) for part in step.parts)
-        return sum(part is Blank.WORD for part in parts)
+        return sum(step.words for step in self.steps if isinstance(step, Piece))
 
 
 Incidents: TypeAlias = Mapping[str, Incident]
@@ -194,7 +199,8 @@ def _filled(incident: Incident, completion: Completion, words: Iterator[str]) ->
             for part in step.parts
         )
         data = b"".join(parts)
-        yield Frame(data) if step.framed else Raw(data)
+        told = Said(int(step.words > 0), step.words, _DONE in data)
+        yield Frame(data, said=told) if step.framed else Raw(data, told)
 
 
 def _in_json(text: str) -> bytes:

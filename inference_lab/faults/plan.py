@@ -66,6 +66,10 @@ class FaultPlan(msgspec.Struct, frozen=True):
             return fault if death else None
         return msgspec.structs.replace(fault, death=death)
 
+    def leg_for(self, progress: int) -> int | None:
+        """The number of the leg that begins there; None where the plan meets each request alike."""
+        return None if self.every_leg else leg_of(progress, self.words_per_leg())
+
     @property
     def leg_key(self) -> str | None:
         """The leg-only key of a plan that meets every request, where it has one."""

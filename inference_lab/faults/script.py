@@ -16,7 +16,20 @@ from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
 from inference_lab.faults.death import HEALTHY, Close, Death
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
-from inference_lab.faults.events import Await, Draft, Event, Frame, Head, Pause, Raw, single
+from inference_lab.faults.events import (
+    NOTHING,
+    SAID_DONE,
+    Await,
+    Draft,
+    Event,
+    Frame,
+    Head,
+    Pause,
+    Raw,
+    Said,
+    said,
+    single,
+)
 from inference_lab.faults.stream import DeathStream
 from inference_lab.faults.values import Bare
 
@@ -78,7 +91,7 @@ def fault_script(
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as or not streaming:
-        events = _answered(death, whole)
+        events = _answered(death, whole, Said(words=source.words))
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
@@ -176,8 +189,8 @@ def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int 
     return Head(200, tuple(headers), chunked, content_length, idle_ms)
 
 
-def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
-    """A response that is no stream."""
+def _answered(death: Death, whole: Callable[[], bytes], told: Said) -> Iterator[Event]:
+    """A response that is no stream; `told` is what the whole answer says."""
     kind, body = _body(death, whole)
     headers = [(b"content-type", kind)] if kind else []
     if death.retry_after is not None:
@@ -188,7 +201,8 @@ def _answered(death: Death, whole: Callable[[], bytes]) -> Iterator[Event]:
     if death.ttft_ms:
         yield Pause(death.ttft_ms)
     if body:
-        yield Frame(body)
+        is_answer = death.status == HEALTHY.status and death.answer_as in {"sse", "json"}
+        yield Frame(body, said=told if is_answer else NOTHING)
 
 
 def _body(death: Death, whole: Callable[[], bytes]) -> tuple[bytes, bytes]:
@@ -244,21 +258,21 @@ def healthy_script(
         for piece in pieces:
             yield Await(piece.token_count)
             if begun:
-                yield Frame(shape.content(piece))
+                yield Frame(shape.content(piece), said=said(piece.words))
                 continue
             begun = True
             if (
                 opening is not None
             ):  # with the first token, so that the first frame is the time to first token
                 yield Frame(opening)
-            yield Frame(shape.content(piece, first=True))
+            yield Frame(shape.content(piece, first=True), said=said(piece.words))
         if opening is not None and not begun:
             yield Frame(opening)
     if not finished:
         yield Frame(shape.finish(finish))
     if include_usage:
         yield Frame(shape.usage(counts(), finish))
-    yield Frame(DONE)
+    yield Frame(DONE, said=SAID_DONE)
     yield Close.TERMINATOR
 
 
@@ -273,9 +287,9 @@ def _in_dialect(shape: Shape, pieces: Iterable[Piece], finish: str) -> Generator
         if dialect.comment:
             yield Frame(dialect.comment)
         if is_last and dialect.finish_rides:
-            yield Frame(shape.finish_with(piece, finish, first=first))
+            yield Frame(shape.finish_with(piece, finish, first=first), said=said(piece.words))
         else:
-            yield Frame(shape.content(piece, first=first))
+            yield Frame(shape.content(piece, first=first), said=said(piece.words))
         first = False
     if first and opening is not None:
         yield Frame(opening)
@@ -309,9 +323,10 @@ def echo_script(
     yield _stream_head(shape.dialect)
     if shape.opening is not None:
         yield Frame(shape.opening)
-    yield from map(Frame, contents)
+    # Its words are the client's own: they tell no place in an answer.
+    yield from (Frame(content, said=said(0)) for content in contents)
     yield Frame(shape.finish(finish))
     if include_usage:
         yield Frame(shape.usage(counts, finish))
-    yield Frame(DONE)
+    yield Frame(DONE, said=SAID_DONE)
     yield Close.TERMINATOR

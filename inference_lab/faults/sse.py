@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.faults.death import HEALTHY, Death
-from inference_lab.faults.events import Draft, Frame, Raw, Torn
+from inference_lab.faults.events import NOTHING, Draft, Frame, Raw, Torn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,9 +43,11 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
                 yield from waiting
                 waiting = []
             if isinstance(event, Frame):
-                held = Frame(speller.before() + speller.spelled(event.data))
+                held = Frame(speller.before() + speller.spelled(event.data), said=event.said)
             else:
-                held = Frame(speller.before() + torn(speller.spelled(event.data), speller.death))
+                whole = speller.spelled(event.data)
+                part = torn(whole, speller.death)
+                held = Frame(speller.before() + part, said=event.said if part == whole else NOTHING)
         elif held is None or isinstance(event, Raw):
             if held is not None:
                 yield held
@@ -55,7 +57,9 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
         else:
             waiting.append(event)
     if held is not None:
-        yield held if speller.death.final_blank else Frame(held.data.removesuffix(speller.eol))
+        yield (
+            held if speller.death.final_blank else Frame(held.data.removesuffix(speller.eol), said=held.said)
+        )
         yield from waiting
 
 

@@ -12,7 +12,19 @@ from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults.content import Source, bursts, frame_at, frames_from, frames_in, words_in
 from inference_lab.faults.death import ALL, EMPTY_EACH, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import error_block
-from inference_lab.faults.events import FAULT_POINT, Burst, Draft, Frame, Pause, Raw, Torn
+from inference_lab.faults.events import (
+    FAULT_POINT,
+    NOTHING,
+    SAID_DONE,
+    Burst,
+    Draft,
+    Frame,
+    Pause,
+    Raw,
+    Said,
+    Torn,
+    said,
+)
 from inference_lab.faults.silence import hangs_with_beats
 from inference_lab.faults.sse import check_torn
 
@@ -137,11 +149,11 @@ class DeathStream:
         if death.at == "frames":
             yield from self._finish()
         if death.done != "false":
-            yield Frame(DONE)
+            yield Frame(DONE, said=SAID_DONE)
         if death.done == "twice":
-            yield Frame(DONE)
+            yield Frame(DONE, said=SAID_DONE)
         if death.sequence.word == "after_done":
-            yield Frame(self._dressed(self._one_more()))
+            yield self._one_more()
         if hangs_with_beats(death):
             yield from self._beats(None if death.beats == UNLIMITED else int(death.beats))
 
@@ -168,37 +180,38 @@ class DeathStream:
                     self._begun = True
                     yield part
                 else:
-                    yield Frame(self._counted(part))
+                    yield Frame(self._counted(part), said=said(part.words))
         for place, piece in enumerate(before):
             frame = self._counted(piece)
             if self._dresses:
                 frame = self._dressed(frame)
             if place == padded:
-                yield from self._padded(frame)
+                yield from self._padded(frame, said(piece.words))
                 continue
             if pause is not None and not self._first:
                 yield pause
             self._first = False
             if self._comment is not None:
                 yield self._comment
-            yield Frame(frame)
+            yield Frame(frame, said=said(piece.words))
             if repeated is not None:
                 repeated.append(frame)
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._said(Torn(self._torn_frame()))
+            yield from self._said(Torn(self._torn_frame(), said(self._torn_piece().words)))
         yield FAULT_POINT
         for frame in self._disorder():
             yield from self._paced(Frame(frame))
-        for frame in repeated or self._swapped():
-            yield from self._said(Frame(frame))
+        again = [Frame(frame, said=said(0)) for frame in repeated or ()]
+        for event in again or self._swapped():
+            yield from self._said(event)
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
             place = self._frames + (death.sequence.number if death.sequence.word in {"drop", "swap"} else 0)
             rest = frames_from(self._pieces, place, death.tokens_per_frame, self._source.words)
             for piece in self._all_but_last(rest) if self._rides else rest:
-                yield from self._said(Frame(self._dressed(self._counted(piece))))
+                yield from self._said(self._content_frame(piece))
             self._place = max(words_in(self._frames, death.tokens_per_frame), self._source.words)
             if self._held is not None:
                 yield from self._finish_on(self._held)
@@ -229,7 +242,7 @@ class DeathStream:
         elif death.sequence.word == "choices_empty":
             yield self._dressed(shape.bare(b"[]"))
 
-    def _swapped(self) -> list[bytes]:
+    def _swapped(self) -> list[Frame]:
         """The next content frames in reverse, if they are to be; those left out are passed over."""
         death = self._death
         word, number = death.sequence.word, death.sequence.number
@@ -240,7 +253,10 @@ class DeathStream:
             return []
         words = self._source.words if death.then == "rest" else None
         pieces = frames_from(self._pieces, self._frames, death.tokens_per_frame, words)
-        return [self._dressed(self._counted(piece)) for piece in islice(pieces, number)][::-1]
+        return [self._content_frame(piece) for piece in islice(pieces, number)][::-1]
+
+    def _content_frame(self, piece: Piece) -> Frame:
+        return Frame(self._dressed(self._counted(piece)), said=said(piece.words))
 
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
@@ -249,9 +265,9 @@ class DeathStream:
         self._begun = True
         return self._shape.content(piece, first=True)
 
-    def _one_more(self) -> bytes:
+    def _one_more(self) -> Frame:
         """A content frame with the next word."""
-        return self._counted(self._next_piece())
+        return self._content_frame(self._next_piece())
 
     def _next_piece(self) -> Piece:
         piece = next(self._pieces.starting_at(self._place))
@@ -277,7 +293,7 @@ class DeathStream:
                 piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
         return piece
 
-    def _padded(self, frame: bytes) -> Iterator[Draft]:
+    def _padded(self, frame: bytes, told: Said) -> Iterator[Draft]:
         """The frame with JSON blanks before its closing brace, as one chunk made of bounded pieces."""
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
@@ -285,7 +301,7 @@ class DeathStream:
         yield from self._said(Raw((b"%x\r\n" % size if chunked else b"") + frame[: -len(b"}\n\n")]))
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
-        yield Raw(b"}\n\n" + (b"\r\n" if chunked else b""))
+        yield Raw(b"}\n\n" + (b"\r\n" if chunked else b""), told)
 
     # -- the tail
 
@@ -297,15 +313,17 @@ class DeathStream:
             return
         reason = self._reason()
         if not self._finished:
+            told = NOTHING
             if death.text_in_finish:
-                frame = self._finishing(self._next_piece())
+                piece = self._next_piece()
+                frame, told = self._finishing(piece), said(piece.words)
             else:
                 frame = self._with_counts(shape.finish(reason))
-            yield from self._frame(frame)
+            yield from self._frame(frame, told)
             if death.sequence.word == "double_finish":
-                yield from self._frame(frame)
+                yield from self._frame(frame, said(0) if told.content_frames else NOTHING)
         if death.sequence.word == "after_finish":
-            yield from self._said(Frame(self._dressed(self._one_more())))
+            yield from self._said(self._one_more())
         if death.usage == "with_choices":
             yield from self._frame(self._with_usage(shape.finish(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
@@ -314,7 +332,7 @@ class DeathStream:
     def _finish_on(self, piece: Piece) -> Iterator[Draft]:
         """A content frame with the finish on it."""
         self._finished = True
-        return self._said(Frame(self._dressed(self._finishing(piece))))
+        return self._said(Frame(self._dressed(self._finishing(piece)), said=said(piece.words)))
 
     def _finishing(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
@@ -344,8 +362,8 @@ class DeathStream:
             return self._paced(event)
         return chain(self._paced(self._comment), (event,))
 
-    def _frame(self, frame: bytes) -> Iterator[Draft]:
-        return self._paced(Frame(self._dressed(frame)))
+    def _frame(self, frame: bytes, told: Said = NOTHING) -> Iterator[Draft]:
+        return self._paced(Frame(self._dressed(frame), said=told))
 
     def _paced(self, event: Draft) -> Iterator[Draft]:
         if self._pause is not None and not self._first:

@@ -20,11 +20,15 @@ CONFIGURED: Final = "[fault]"
 
 
 class Trigger(msgspec.Struct, frozen=True):
-    """What answers a request: a fault, an echo, or (neither) the engine. `source` says who asked for it."""
+    """What answers a request: a fault, an echo, or (neither) the engine.
+
+    `source` says who asked for it, `leg` which leg of a list it is, where there is one.
+    """
 
     source: str
     fault: Fault | None = None
     echo: Echo | None = None
+    leg: int | None = None
 
 
 def choose(
@@ -40,12 +44,12 @@ def choose(
     the first that is there is not looked for.
     """
     if header is not None:
-        return Trigger("header", fault=header.fault_for(progress))
+        return Trigger("header", fault=header.fault_for(progress), leg=header.leg_for(progress))
     in_prompt = find_in_prompt()
     if in_prompt is not None:
-        return Trigger("prompt", fault=in_prompt.fault_for(progress))
+        return Trigger("prompt", fault=in_prompt.fault_for(progress), leg=in_prompt.leg_for(progress))
     if configured is not None:
-        return Trigger(CONFIGURED, fault=configured.fault_for(progress))
+        return Trigger(CONFIGURED, fault=configured.fault_for(progress), leg=configured.leg_for(progress))
     echo = find_echo()
     if echo is not None:
         return Trigger("echo", echo=echo)

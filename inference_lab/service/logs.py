@@ -2,16 +2,26 @@
 
 Every answer is logged, and Twisted's formatter (twisted/logger/_format.py) takes as long over a line as its parser over
 the request: it formats the time anew for each line and the text in Python rather than C.
+
+Or one JSON object per line: `time`, `level`, `logger`, `message`, the event's own values, the row of a request that has
+ended, the traceback of a failure.
 """
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING
+import sys
+from datetime import datetime, timezone
+from typing import IO, TYPE_CHECKING, Final
 
-from twisted.logger import FileLogObserver, formatEventAsClassicLogText, formatTime
+import msgspec
+from twisted.logger import FileLogObserver, formatEvent, formatEventAsClassicLogText, formatTime
 
 if TYPE_CHECKING:
     from twisted.logger import LogEvent
+
+
+# What Twisted adds to an event for observers of the old kind (twisted/logger/_legacy.py).
+_LEGACY: Final = {"format", "isError", "message", "printed", "system", "time"}
 
 
 class LineFormatter:
@@ -39,6 +49,39 @@ class LineFormatter:
             self._time = formatTime(second)
         line = f"{self._time} [{system}] {text}"
         return line.replace("\n", "\n\t") + "\n"
+
+
+def json_line(event: LogEvent) -> str:
+    """The event as a JSON object and a line feed."""
+    level = event.get("log_level")
+    line: dict[str, object] = {
+        "time": datetime.fromtimestamp(event.get("log_time", 0.0), timezone.utc).isoformat(
+            timespec="milliseconds"
+        ),
+        "level": "info" if level is None else level.name,
+        "logger": event.get("log_namespace", event.get("log_system", "")),
+        "message": formatEvent(event),
+    }
+    for name, value in event.items():
+        if not name.startswith("log_") and name not in _LEGACY:
+            line[name] = value if isinstance(value, (str, int, float)) or value is None else str(value)
+    if line.pop("recording", None) is not None:
+        row: dict[str, object] = msgspec.to_builtins(event["recording"].row())
+        del row["id"]  # which only the journal gives
+        line["row"] = row
+    if "log_failure" in event:
+        line["traceback"] = event["log_failure"].getTraceback()
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+def json_log() -> FileLogObserver:
+    """What `twistd --logger inference_lab.service.logs.json_log` writes to standard output."""
+    return observer_of("json", sys.stdout)
+
+
+def observer_of(log_format: str, file: IO[str]) -> FileLogObserver:
+    """Write every event to `file` as it comes, as `text` or `json`."""
+    return FileLogObserver(file, json_line) if log_format == "json" else line_observer(file)
 
 
 def line_observer(file: IO[str]) -> FileLogObserver:

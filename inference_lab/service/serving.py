@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.application.service import IService, Service
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
+from twisted.internet.defer import succeed
 from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -23,9 +26,12 @@ from inference_lab.service.process import (
     take_signals,
 )
 from inference_lab.service.settings import Settings, StartError, settings_from
+from inference_lab.storage.database import MEMORY, DatabaseError, prepare
+from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
+from inference_lab.web.journal_pages import JournalPages
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
@@ -33,6 +39,7 @@ from inference_lab.wire.engine_driver import ConstantLatency, Engine
 from inference_lab.wire.farewell import Farewell
 from inference_lab.wire.http import LabSite
 from inference_lab.wire.pacer import Pacer
+from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.transport import send_at_once
 
@@ -43,6 +50,13 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IListeningPort
 
 _log: Final = Logger()
+
+
+class Journal(NamedTuple):
+    """Where the journal of several processes is, and the directory that goes with it when the service ends."""
+
+    path: str
+    folder: str | None = None
 
 
 class LabService(Service):
@@ -62,6 +76,7 @@ class LabService(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         """Say what is served where, once the reactor runs."""
         super().startService()
+        self._serving.start()
         for note in self._serving.loaded.notes:
             _log.info("{note}", note=note)
         self._reactor.callWhenRunning(take_signals, self._reactor)
@@ -75,10 +90,8 @@ class LabService(Service):
         on_further_signal(self._reactor, farewell.hurry)
         return farewell.done.addCallback(self._close)
 
-    def _close(self, _: None) -> Deferred[None] | None:
-        self._serving.streams.end_all("shutdown")
-        result: Deferred[None] | None = self._port.stopListening()
-        return result
+    def _close(self, _: None) -> Deferred[None]:
+        return self._serving.close().addCallback(lambda _: self._port.stopListening())
 
     def _ready(self) -> None:
         calm_collector()
@@ -104,6 +117,21 @@ class Serving:
     def __init__(self, reactor: Any, settings: Settings, loaded: Loaded) -> None:  # noqa: ANN401
         self.loaded = loaded
         self._pacer = pacer = Pacer(reactor, time.monotonic)
+        self.store: Store | None = None
+        if settings.records:
+            self.store = Store(
+                settings.journal or MEMORY,
+                reactor.callFromThread,
+                time.time,
+                most_rows=settings.journal_rows,
+                most_age_s=settings.journal_age_s,
+            )
+        self._recorder: Recorder | None = None
+        if self.store is not None or settings.log_format == "json":
+            self._recorder = Recorder(pacer, self.store, time.time)
+        self._pages: JournalPages | None = None
+        if self.store is not None and self._recorder is not None:
+            self._pages = JournalPages(self.store, self._recorder, pacer)
         endings = Endings(
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
         )
@@ -120,14 +148,33 @@ class Serving:
             incidents=loaded.incidents,
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-        lab = Lab(models, checks, answers)
-        self.site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
+        lab = Lab(models, checks, answers, self._pages)
+        self.site = LabSite(
+            lab.app.resource(),
+            endings=endings,
+            max_body_bytes=settings.max_body_bytes,
+            recorder=self._recorder,
+        )
+
+    def start(self) -> None:
+        """Begin what needs a thread, now that the process is the one that will serve."""
+        if self.store is not None:
+            self.store.start()
 
     def drain(self, drain_us: int) -> Farewell:
         """Refuse every new request, and wait for the healthy answers that are under way."""
         until_us = self._pacer.now_us() + drain_us
         self.site.closes_at_us = until_us
+        if self._pages is not None:
+            self._pages.hurry()
         return Farewell(self._pacer, self.streams, until_us=until_us)
+
+    def close(self) -> Deferred[None]:
+        """Report what is still open as ended by the shutdown, and have the journal written."""
+        self.streams.end_all("shutdown")
+        if self._recorder is not None:
+            self._recorder.end_all("shutdown")
+        return succeed(None) if self.store is None else self.store.close()
 
 
 def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> IService:
@@ -141,14 +188,46 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     settings = settings_from(options)
     loaded = load_models(settings)
     raise_file_limit()
+    if settings.journal is not None:
+        _prepare(settings.journal)
+    if settings.log_format == "json" and not logs_to_stdout:
+        raise StartError(
+            "--log-format json: twistd writes its own log; give twistd --logger inference_lab.service.logs.json_log"
+        )
     if settings.workers > 1:
         from inference_lab.service.supervisor import Supervisor  # noqa: PLC0415 - only with several processes
 
-        return Supervisor(reactor, settings, dict(options), loaded, logs_to_stdout=logs_to_stdout)
+        return Supervisor(
+            reactor,
+            settings,
+            options,
+            loaded,
+            logs_to_stdout=logs_to_stdout,
+            journal=_shared_journal(settings),
+        )
     serving = Serving(reactor, settings, loaded)
     port = _listen(reactor, settings, serving.site)
     _refuse_impossible_closes(port, loaded.models)
     return LabService(reactor, port, serving, settings.drain_s)
+
+
+def _prepare(journal: str) -> None:
+    try:
+        prepare(journal)
+    except DatabaseError as error:
+        raise StartError(f"--journal {error}") from None
+
+
+def _shared_journal(settings: Settings) -> Journal | None:
+    """The file that all workers write; without a name of the user's, one in a directory of our own."""
+    if not settings.records:
+        return None
+    if settings.journal is not None:
+        return Journal(settings.journal)
+    folder = mkdtemp(prefix="inference-lab-")  # mode 0700
+    journal = Journal(str(Path(folder) / "journal.sqlite"), folder)
+    _prepare(journal.path)
+    return journal
 
 
 def load_models(settings: Settings) -> Loaded:

@@ -34,8 +34,17 @@ class Settings(msgspec.Struct, frozen=True):
     max_streams: int | None
     drain_s: float
     workers: int
+    journal: str | None
+    journal_rows: int
+    journal_age_s: float
+    log_format: str
     address: tuple[str, int] | None
     """Host and port, where no endpoint string was given: what several processes can share."""
+
+    @property
+    def records(self) -> bool:
+        """Whether there is a journal."""
+        return self.directives or self.journal is not None
 
 
 def settings_from(options: Mapping[str, object]) -> Settings:
@@ -65,6 +74,10 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         else _integer(options, "max-streams", 1, 2**31 - 1),
         drain_s=_number(options, "drain-s", zero=True),
         workers=workers,
+        journal=_optional(options, "journal"),
+        journal_rows=_integer(options, "journal-rows", 1, 10_000_000),
+        journal_age_s=_number(options, "journal-age-s"),
+        log_format=_word(options, "log-format", ("text", "json")),
         address=address,
     )
 
@@ -89,6 +102,13 @@ def _endpoint(host: str, port: int) -> str:
     # In an endpoint string a colon ends an argument; in an IPv6 address it is escaped.
     kind, interface = ("tcp6", host.replace(":", "\\:")) if ":" in host else ("tcp", host)
     return f"{kind}:{port}:interface={interface}:backlog={BACKLOG}"
+
+
+def _word(options: Mapping[str, object], name: str, words: tuple[str, ...]) -> str:
+    text = str(options[name])
+    if text not in words:
+        raise StartError(f"--{name} {text}: expected {' or '.join(words)}")
+    return text
 
 
 def _integer(options: Mapping[str, object], name: str, least: int, most: int) -> int:

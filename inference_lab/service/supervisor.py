@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
@@ -27,6 +28,7 @@ from twisted.logger import Logger
 from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
 from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
+from inference_lab.storage.database import DatabaseError, end_lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.config.models import Loaded
+    from inference_lab.service.serving import Journal
     from inference_lab.service.settings import Settings
 
 SOCKET_FD: Final = 3
@@ -59,11 +62,13 @@ class Supervisor(Service):
         loaded: Loaded,
         *,
         logs_to_stdout: bool,
+        journal: Journal | None,
     ) -> None:
         assert settings.address is not None  # noqa: S101 - the settings refuse workers without one
         self._reactor = reactor
         self._settings = settings
-        self._options = json.dumps(options)
+        self._journal = journal
+        self._options = json.dumps({**options, "journal": None if journal is None else journal.path})
         self._loaded = loaded
         self._shares_output = logs_to_stdout
         self._sockets = _bind(*settings.address, settings.workers)
@@ -113,6 +118,7 @@ class Supervisor(Service):
     def on_end(self, worker: _Worker, how: str) -> None:
         """One has ended: start another in its place, unless we are stopping or it cannot live."""
         del self._workers[worker.index]
+        self._end_rows_of(worker)
         if self._ended is not None:
             self._look()
             return
@@ -155,12 +161,24 @@ class Supervisor(Service):
             childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
         )
 
+    def _end_rows_of(self, worker: _Worker) -> None:
+        """What a worker that was killed has left open; one that ended well has left nothing."""
+        if self._journal is not None and worker.pid is not None:
+            try:
+                end_lost(self._journal.path, worker.pid)
+            except DatabaseError as error:
+                _log.error(
+                    "journal {error}: the rows of worker {index} stay open", error=error, index=worker.index
+                )
+
     def _look(self) -> None:
         if self._ended is None or self._ended.called:
             return
         if not self._workers:
             for bound in self._sockets:
                 bound.close()
+            if self._journal is not None and self._journal.folder is not None:
+                rmtree(self._journal.folder, ignore_errors=True)
             self._ended.callback(None)
         elif all(worker.is_drained for worker in self._workers.values()):
             self._release()
@@ -180,6 +198,7 @@ class _Worker(ProcessProtocol):
 
     def __init__(self, supervisor: Supervisor, index: int) -> None:
         self.index = index
+        self.pid: int | None = None
         self.is_ready = False
         self.is_drained = False
         self._supervisor = supervisor
@@ -189,6 +208,11 @@ class _Worker(ProcessProtocol):
             2: self._relay,
             CONTROL_FD: self._told,
         }
+
+    def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
+        """It runs."""
+        assert self.transport is not None  # noqa: S101 - this is what the call says
+        self.pid = self.transport.pid
 
     def childDataReceived(self, childFD: int, data: bytes) -> None:  # noqa: N802, N803 - Twisted's names
         """Lines of its log, if they come through us, and reports."""

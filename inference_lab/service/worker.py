@@ -75,6 +75,7 @@ class WorkerService(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         """Report once the reactor runs."""
         super().startService()
+        self._serving.start()
         self._leash.ended.addCallback(lambda _: self._reactor.stop() if self.running else None)
         self._reactor.callWhenRunning(take_signals, self._reactor)
         self._reactor.callWhenRunning(self._ready)
@@ -89,10 +90,8 @@ class WorkerService(Service):
         farewell.done.addCallback(lambda _: _report(b"drained\n"))
         return self._leash.ended.addCallback(self._close)
 
-    def _close(self, _: None) -> Deferred[None] | None:
-        self._serving.streams.end_all("shutdown")
-        result: Deferred[None] | None = self._port.stopListening()
-        return result
+    def _close(self, _: None) -> Deferred[None]:
+        return self._serving.close().addCallback(lambda _: self._port.stopListening())
 
     def _ready(self) -> None:
         calm_collector()
@@ -112,7 +111,7 @@ def main() -> None:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
-    from inference_lab.service.logs import line_observer  # noqa: PLC0415
+    from inference_lab.service.logs import observer_of  # noqa: PLC0415
     from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
     from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
 
@@ -125,7 +124,8 @@ def main() -> None:
     with socket.socket(fileno=SOCKET_FD) as bound:
         port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined]
     send_at_once(port)
-    globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
+    observer = observer_of(settings.log_format, sys.stdout)
+    globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     service = WorkerService(reactor, port, serving, settings.drain_s)
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)

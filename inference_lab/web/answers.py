@@ -34,6 +34,7 @@ from inference_lab.web.checks import (
     without_effect,
 )
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
+from inference_lab.web.recorded import tell_of_answer, tell_of_engine
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
@@ -119,6 +120,7 @@ class Answers:
             acting(served.config.fault, streaming=bool(body.stream)),
             lambda: endpoint.echo(body) if self._directives else None,
         )
+        tell_of_answer(request, prompt.position, trigger)
         if trigger.fault is not None:
             require_chunks(request)
             try:
@@ -281,6 +283,7 @@ class Answers:
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.
                 ticket = engine.submit(job, lambda count: player.on_tokens(count))  # noqa: PLW0108
+                tell_of_engine(request, ticket)
                 script = healthy_script(
                     shape,
                     plan.pieces,
@@ -303,12 +306,18 @@ class Answers:
                 answer.callback(None)
 
         ticket = engine.submit(job, on_tokens)
+        if request.recording is not None:
+            tell_of_engine(request, ticket)
+            request.recording.open()
         self._streams.hold(answer)
-        return answer.addCallback(
-            lambda _: request.prepare_json(
-                200, endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
-            )
-        )
+
+        def write(_: None) -> bytes:
+            if request.recording is not None:
+                request.recording.tell(words=plan.pieces.words)
+            whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+            return request.prepare_json(200, whole)
+
+        return answer.addCallback(write)
 
     @staticmethod
     def _fixed_completion(

@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
     from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.checks import Checks
+    from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
 _PREFLIGHT: Final = (
-    ("access-control-allow-headers", "x-inference-lab-fault, authorization, content-type, x-request-id"),
+    (
+        "access-control-allow-headers",
+        "x-inference-lab-fault, authorization, content-type, x-request-id, x-test-id",
+    ),
     ("access-control-max-age", "86400"),
 )
 
@@ -41,8 +45,11 @@ class Lab:
     app = Klein()
     app.url_map.merge_slashes = False  # `/v1//models` is no route, rather than a redirect
 
-    def __init__(self, models: ServedModels, checks: Checks, answers: Answers) -> None:
+    def __init__(
+        self, models: ServedModels, checks: Checks, answers: Answers, journal: JournalPages | None = None
+    ) -> None:
         self._models = models
+        self._journal = journal
         self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
@@ -106,6 +113,21 @@ class Lab:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
         return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
 
+    @app.route("/lab/journal", methods=["GET"])
+    async def journal(self, request: LabRequest) -> bytes:
+        """Tell what has become of requests."""
+        return await self._pages(request).rows(request)
+
+    @app.route("/lab/journal", methods=["DELETE"])
+    async def forget(self, request: LabRequest) -> bytes:
+        """Remove rows of the journal."""
+        return await self._pages(request).delete(request)
+
+    def _pages(self, request: LabRequest) -> JournalPages:
+        self._checks.accept_look(request)
+        assert self._journal is not None  # noqa: S101 - where clients may look, requests are recorded
+        return self._journal
+
     # -- errors; each handler's own error goes to those below it
 
     @app.handle_errors(HTTPException)  # type: ignore[arg-type] # Klein types the request as IRequest
@@ -129,7 +151,7 @@ class Lab:
         """Answer what a check refused."""
         error = failure.value
         assert isinstance(error, ApiError)  # noqa: S101 - what Klein was told to hand over
-        return request.prepare_json(error.status, error.body(), error.headers)
+        return _refusal(request, error)
 
     @app.handle_errors(CancelledError)  # type: ignore[arg-type] # Klein types the request as IRequest
     def client_left(self, request: LabRequest, failure: Failure) -> None:
@@ -142,8 +164,15 @@ class Lab:
         if request.startedWriting:
             abort(request.transport)
             return Deferred()
-        error = ApiError(500, "internal_error", "the server has a defect; its log says more")
-        return request.prepare_json(error.status, error.body())
+        return _refusal(
+            request, ApiError(500, "internal_error", "the server has a defect; its log says more")
+        )
+
+
+def _refusal(request: LabRequest, error: ApiError) -> bytes:
+    if request.recording is not None:
+        request.recording.tell(error=error.code)
+    return request.prepare_json(error.status, error.body(), error.headers)
 
 
 def _json(request: LabRequest, payload: object) -> bytes:

@@ -12,7 +12,8 @@ from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
-from inference_lab.web.requests import Common, read_body
+from inference_lab.web.recorded import tell_of_body, tell_of_bytes
+from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Checks:
         """
         header_plan = self._header_plan(request)
         raw = whole_body(request)
-        body = read_body(raw, endpoint.kind)
+        values = read_values(raw)
+        tell_of_body(request, values, endpoint.kind)
+        body = convert(values, endpoint.kind)
         endpoint.check(body)
         if header_plan is not None and not acts(header_plan, streaming=bool(body.stream)):
             raise bad_directive(NEEDS_STREAM)
@@ -70,10 +73,18 @@ class Checks:
         Raises:
             ApiError: 404 where clients may ask for none.
         """
+        self.accept_look(request)
+        return self._incidents
+
+    def accept_look(self, request: LabRequest) -> None:
+        """Let a client look behind the scenes, at `/lab/…`.
+
+        Raises:
+            ApiError: 404 where clients may not direct the server either.
+        """
         self.refuse_fault(request)
         if not self._directives:
             raise not_found(request.path.decode(errors="backslashreplace"))
-        return self._incidents
 
     def refuse_fault(self, request: LabRequest) -> None:
         """On a route that cannot die, refuse a fault header rather than ignore it.
@@ -160,7 +171,9 @@ def whole_body(request: LabRequest) -> bytes:
     """
     if request.body_too_large:
         raise body_too_large(request.channel.site.max_body_bytes)
-    return request.body()
+    raw = request.body()
+    tell_of_bytes(request, raw)
+    return raw
 
 
 def require_chunks(request: LabRequest) -> None:

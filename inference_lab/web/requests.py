@@ -151,13 +151,19 @@ def read_body(body: bytes, kind: type[_T]) -> _T:
     """The body as a request of `kind`.
 
     Raises:
-        ApiError: 400 `invalid_request`: not UTF-8, not JSON, no object, or a field of a wrong type, with its path.
+        ApiError: 400 `invalid_request`: see `read_values`, or a field of a wrong type, with its path.
+    """
+    return convert(read_values(body), kind)
+
+
+def read_values(body: bytes) -> dict[str, Any]:
+    """The body's members as plain values; of a repeated one the last.
+
+    Raises:
+        ApiError: 400 `invalid_request`: not UTF-8, not JSON, no object.
     """
     try:
         values = msgspec.json.decode(body.decode())
-        if not isinstance(values, dict):
-            raise invalid_request("the body is no JSON object")
-        return convert(values, kind)
     except UnicodeDecodeError as error:
         raise invalid_request(f"the body is not UTF-8 (byte {error.start})") from None
     except RecursionError:
@@ -166,6 +172,9 @@ def read_body(body: bytes, kind: type[_T]) -> _T:
         # msgspec calls a lone surrogate "truncated" too.
         reason = f"{error}: cut off, or a lone surrogate escape" if "truncated" in str(error) else str(error)
         raise invalid_request(f"the body is not JSON: {reason}") from None
+    if not isinstance(values, dict):
+        raise invalid_request("the body is no JSON object")
+    return values
 
 
 def refuse_unknown_fields(body: bytes, kind: type[Common]) -> None:

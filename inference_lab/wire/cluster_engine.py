@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from inference_lab.engine.content import block_ids
 from inference_lab.engine.request import Request
+from inference_lab.wire.engine_driver import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ class ClusterEngine:
         now_us = self._pacer.now_us()
         for driver in self._drivers.values():
             driver.catch_up(now_us)  # a step that has ended must not take in what arrives after its end
-        ticket = _Ticket(self._cluster, job, on_tokens, block_ids(job.prompt_ids, self._block_size))
+        ticket = _Ticket(self, self._cluster, job, on_tokens, block_ids(job.prompt_ids, self._block_size))
         now_s = (now_us - self._origin_us) * self._speed / 1e6
         replica = self._cluster.submit(ticket.request, now_s)
         self._drivers[id(replica)].wake(now_s)
@@ -59,8 +60,14 @@ class _Ticket:
     """A request in the cluster and who is told of its tokens."""
 
     def __init__(
-        self, cluster: Cluster, job: Job, on_tokens: Callable[[int], None], content: list[bytes]
+        self,
+        engine: ClusterEngine,
+        cluster: Cluster,
+        job: Job,
+        on_tokens: Callable[[int], None],
+        content: list[bytes],
     ) -> None:
+        self._engine = engine
         self._cluster = cluster
         self._on_tokens: Callable[[int], None] | None = on_tokens
         self.request = Request(
@@ -71,6 +78,17 @@ class _Ticket:
     def cached_tokens(self) -> int:
         """See `Ticket.cached_tokens`."""
         return self.request.cached_tokens
+
+    @property
+    def timing(self) -> Timing:
+        """See `Ticket.timing`."""
+        request, real_us = self.request, self._engine.real_us
+        begun_us = real_us(request.arrival_s)
+        queued, first, last = (
+            None if at_s is None else real_us(at_s) - begun_us
+            for at_s in (request.admitted_s, request.first_token_s, request.finish_s)
+        )
+        return Timing(queued, first, last)
 
     def cancel(self) -> None:
         """See `Ticket.cancel`."""

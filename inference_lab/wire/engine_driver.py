@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -23,8 +23,20 @@ class Job(msgspec.Struct, frozen=True):
     priority: int = 0
 
 
+class Timing(NamedTuple):
+    """Microseconds from submission to the first place in a batch, the first token and the last; None before."""
+
+    queued_us: int | None
+    ttft_us: int | None
+    duration_us: int | None
+
+
 class Ticket(Protocol):
     """A request inside the engine."""
+
+    @property
+    def timing(self) -> Timing:
+        """What it has taken so far."""
 
     @property
     def cached_tokens(self) -> int:
@@ -74,8 +86,21 @@ class _Running:
         self._left = output_tokens
         self._itl_us = itl_us
         self._on_tokens = on_tokens
-        self._due_us = pacer.now_us() + ttft_us
+        self._submitted_us = pacer.now_us()
+        self._first_us: int | None = None
+        self._last_us: int | None = None
+        self._due_us = self._submitted_us + ttft_us
         self._slot: int | None = pacer.at(self._due_us, self._produce)
+
+    @property
+    def timing(self) -> Timing:
+        """See `Ticket.timing`: nobody queues."""
+        begun_us, first_us, last_us = self._submitted_us, self._first_us, self._last_us
+        return Timing(
+            0,
+            None if first_us is None else first_us - begun_us,
+            None if last_us is None else last_us - begun_us,
+        )
 
     def cancel(self) -> None:
         """See `Ticket.cancel`."""
@@ -90,7 +115,11 @@ class _Running:
         late_us = self._pacer.now_us() - self._due_us
         due = self._left if not self._itl_us else min(self._left, 1 + late_us // self._itl_us)
         self._left -= due
-        if self._left:
+        if self._first_us is None:
+            self._first_us = self._due_us
+        if not self._left:
+            self._last_us = self._due_us + (due - 1) * self._itl_us
+        else:
             self._due_us += due * self._itl_us
             self._slot = self._pacer.at(self._due_us, self._produce)
         self._on_tokens(due)

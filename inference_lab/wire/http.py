@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
+from inference_lab.wire.player import CLIENT_LEFT
 from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
@@ -24,11 +25,13 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
+    from twisted.web.http_headers import Headers
     from twisted.web.resource import IResource
 
     from inference_lab.faults.events import Head
     from inference_lab.wire.drain import Drain
     from inference_lab.wire.endings import Endings
+    from inference_lab.wire.recording import Recorder, Recording
 
 PIPELINED_LIMIT_BYTES: Final = 65_536
 """What a client may send behind an unfinished response. Past it the connection is reset: a paused socket would hide
@@ -67,6 +70,8 @@ class LabRequest(server.Request):
         self.streaming = False
         self._head = b""  # of a stream, until it goes out
         self.idle_ms: int | None = None  # how long the connection may be idle behind this response
+        self.recording: Recording | None = None
+        self._is_processed = False
         self._declared_too_large = False
 
     # -- the request's body
@@ -108,10 +113,16 @@ class LabRequest(server.Request):
 
     def process(self) -> None:
         """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        self._is_processed = True
+        recorder = self.channel.site.recorder
+        if recorder is not None:
+            self.recording = recorder.begin(self)
         error = self._unroutable()
         if error is None:
             super().process()
         else:
+            if self.recording is not None:
+                self.recording.tell(error=error.code)
             self.write(self.prepare_json(error.status, error.body(), error.headers))
             self.finish()
 
@@ -127,6 +138,15 @@ class LabRequest(server.Request):
         if not _is_utf8(self.getHeader(b"host") or b""):
             return invalid_request("the Host header is not UTF-8")
         return None
+
+    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """The connection is gone; a stream that was under way has been reported when this returns."""
+        super().connectionLost(reason)
+        if self.streaming or not self._is_processed:
+            return
+        if self.recording is not None:
+            self.recording.end(None, CLIENT_LEFT, reason)
+        _log.info("{request} ended: client left", request=self, recording=self.recording)
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
@@ -205,6 +225,8 @@ class LabChannel(http.HTTPChannel):
 
     site: LabSite
     transport: Any  # Twisted types it as ITransport only
+    written_bytes = 0
+    """Of all responses so far, their heads included."""
     _pipelined_bytes = 0
     _is_stale = False
     _watch: Drain | None = None
@@ -245,6 +267,22 @@ class LabChannel(http.HTTPChannel):
         self._is_busy()
         if self._dismissal is None:
             super().dataReceived(data)
+
+    def write(self, data: bytes) -> None:
+        """Bytes of a response."""
+        self.written_bytes += len(data)
+        self.transport.write(data)
+
+    def writeSequence(self, iovec: Sequence[bytes]) -> None:  # noqa: N802 - Twisted's name
+        """Bytes of a response in pieces."""
+        self.write(b"".join(iovec))
+
+    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:  # noqa: N802
+        """The head of a whole answer. Twisted's own goes to the transport, past the count."""
+        lines = [b"%b %b %b\r\n" % (version, code, reason)]
+        for name, values in headers.getAllRawHeaders():
+            lines += [b"%b: %b\r\n" % (name, value) for value in values]
+        self.writeSequence([*lines, b"\r\n"])
 
     def reset_on_data(self) -> None:
         """Meet whatever comes next with a reset; what has been pipelined already counts."""
@@ -323,8 +361,17 @@ class LabSite(server.Site):
     noisy = False
     requestFactory = LabRequest  # noqa: N815 - Twisted's name
 
-    def __init__(self, resource: IResource, *, endings: Endings, max_body_bytes: int, **kwargs: Any) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        resource: IResource,
+        *,
+        endings: Endings,
+        max_body_bytes: int,
+        recorder: Recorder | None = None,
+        **kwargs: Any,  # noqa: ANN401 - handed on to Twisted
+    ) -> None:
         super().__init__(resource, parsePOSTFormSubmission=False, **kwargs)
+        self.recorder = recorder
         self.endings = endings
         self.max_body_bytes = max_body_bytes
         self.closes_at_us: int | None = None
@@ -343,4 +390,7 @@ class LabSite(server.Site):
     def log(self, request: http.Request) -> None:
         """One line per whole response; a stream's line is written where its ending is known."""
         if isinstance(request, LabRequest) and not request.streaming:
-            _log.info("{request} {status}", request=request, status=request.code)
+            recording = request.recording
+            if recording is not None:
+                recording.end(request.code, None)
+            _log.info("{request} {status}", request=request, status=request.code, recording=recording)

@@ -5,7 +5,7 @@ It knows neither modes nor endings: it writes frames, waits for deadlines or tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
@@ -13,7 +13,7 @@ from zope.interface import implementer
 
 from inference_lab.faults.death import Close
 from inference_lab.faults.events import Await, Burst, Event, Frame, Head, Pause, Raw
-from inference_lab.wire.transport import abort, unsent_bytes
+from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
+    from inference_lab.faults.events import Said
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
 
 _log: Final = Logger()
+
+READER_TIMEOUT: Final = "reader_timeout"
+CLIENT_LEFT: Final = "client_left"
 
 _BURST_BYTES: Final = 65_536
 """Frames that are due together are written together up to this many bytes; then other streams get their turn."""
@@ -34,12 +38,24 @@ _SEND_BYTES: Final = 1024
 """What a send of its own costs, in the bytes that a joint one writes in the same time."""
 
 
+class Outcome(NamedTuple):
+    """How a response ended.
+
+    `text` says it for the log, `ending` in a word, None for the one that the script asked for. `lost` is why the
+    connection ended, where it was not the server that ended it.
+    """
+
+    text: str
+    ending: str | None = None
+    lost: Failure | None = None
+
+
 @implementer(IPushProducer)
 class Player:
     """Plays `script` as the response of `request`.
 
-    `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone; `outcome`
-    says how in a few words for the log.
+    `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone. What has been
+    sent till then is counted: `frames` (pieces of their own), `body_bytes`, `content_frames` and `words` of the answer.
     """
 
     def __init__(
@@ -49,11 +65,14 @@ class Player:
         *,
         pacer: Pacer,
         endings: Endings,
-        on_end: Callable[[Player, str], None],
+        on_end: Callable[[Player, Outcome], None],
     ) -> None:
         self.request = request
         self.frames = 0
         self.body_bytes = 0
+        self.content_frames = 0
+        self.words = 0
+        self.done_sent = False
         self._script = script
         self._pacer = pacer
         self._endings = endings
@@ -66,7 +85,7 @@ class Player:
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
         self._close: Close | None = None
         self._ending: Ending | None = None
-        self._cause: str | None = None  # why the response ends otherwise than its script says
+        self._cause: Outcome | None = None  # why the response ends otherwise than its script says
         self._over = False
         self._seen_bytes: int | None = None  # see `stuck_us`
         self._stuck_since_us = 0
@@ -103,14 +122,14 @@ class Player:
 
     # -- what the service says
 
-    def cut(self, cause: str) -> None:
-        """End the connection now, whatever the script says; `cause` goes to the log."""
-        self._cause = cause
+    def cut(self, ending: str, cause: str) -> None:
+        """End the connection now, whatever the script says: `ending` in a word, `cause` for the log."""
+        self._cause = Outcome(cause, ending)
         abort(self.request.transport)
 
     def end_now(self, cause: str) -> None:
         """The process ends: report the response as over."""
-        self._finished(cause)
+        self._finished(Outcome(cause, cause))
 
     def stuck_us(self, now_us: int) -> int:
         """For how long the reader has taken nothing although something was there for it; 0 if nothing was."""
@@ -140,7 +159,7 @@ class Player:
             self._advance(now_us)
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
-            self.cut("a defect: reset")
+            self.cut("defect", "a defect: reset")
 
     def _advance(self, now_us: int) -> None:
         batch: list[bytes] = []
@@ -161,9 +180,12 @@ class Player:
                 else:
                     batch.append(event.data)
                 batch_bytes += len(event.data)
+                self._count(event.said)
             elif isinstance(event, Burst):
                 batch += event.frames
                 batch_bytes += sum(map(len, event.frames))
+                self.content_frames += len(event.frames)
+                self.words += len(event.frames)
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
@@ -178,7 +200,7 @@ class Player:
                 # Rare enough to go alone: what is framed before it goes first.
                 self._write(batch)
                 batch = []
-                self.body_bytes += self.request.send_raw(event.data)
+                self._write_raw(event)
                 batch_bytes += len(event.data)
             elif isinstance(event, Head):
                 self.request.send_head(event)
@@ -193,6 +215,16 @@ class Player:
                     self._turn = self._pacer.clock.callLater(0, self._next_turn)
                     return
         self._write(batch)
+
+    def _write_raw(self, piece: Raw) -> None:
+        self._count(piece.said)
+        self.body_bytes += self.request.send_raw(piece.data)
+
+    def _count(self, said: Said) -> None:
+        self.content_frames += said.content_frames
+        self.words += said.words
+        if said.done:
+            self.done_sent = True
 
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
         # Also without a frame: the head may wait for this write, and the end of the response comes with it.
@@ -222,16 +254,21 @@ class Player:
         """The response was finished (None), or its connection was lost."""
         ending = self._ending
         if ending is not None and ending.lost_bytes:
-            outcome = f"reader made no progress: reset, {ending.lost_bytes} bytes lost"
+            text = f"reader made no progress: reset, {ending.lost_bytes} bytes lost"
+            outcome = Outcome(text, READER_TIMEOUT)
         elif self._cause is not None:
             outcome = self._cause
         elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
-            outcome = (self._close if ending is None else ending.close).value
+            made = self._close if ending is None else ending.close
+            outcome = Outcome(made.value, None if made is self._close else made.value)
+        elif was_aborted(self.request.transport):  # by the channel, for what the client has sent
+            is_stale = self._close is Close.STALE
+            outcome = Outcome("stale: reset") if is_stale else Outcome("pipelined: reset", "pipelined")
         else:
-            outcome = "client left"
+            outcome = Outcome("client left", CLIENT_LEFT, result)
         self._finished(outcome)
 
-    def _finished(self, outcome: str) -> None:
+    def _finished(self, outcome: Outcome) -> None:
         if self._over:
             return
         self._over = True

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.wire.player import Player
+from inference_lab.wire.player import READER_TIMEOUT, Player
 from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from inference_lab.wire.endings import Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.player import Outcome
 
 _SWEEPS_PER_TIMEOUT: Final = 60
 
@@ -60,6 +61,9 @@ class Streams:
             self._healthy.add(player)
         if self._sweep is None:
             self._arm()
+        request.streaming = True
+        if request.recording is not None:
+            request.recording.open()
         player.start()
         return player
 
@@ -88,12 +92,21 @@ class Streams:
         for player in list(self._live):
             player.end_now(cause)
 
-    def _ended(self, player: Player, outcome: str) -> None:
+    def _ended(self, player: Player, outcome: Outcome) -> None:
         trigger, on_gone = self._live.pop(player)
         if player in self._healthy:
             self._healthy.discard(player)
             if buffered_bytes(player.request.transport):
                 self._leaving = [*filter(buffered_bytes, self._leaving), player.request.transport]
+        recording = player.request.recording
+        if recording is not None:
+            recording.tell(
+                frames=player.frames,
+                content_frames=player.content_frames,
+                words=player.words,
+                done_sent=player.done_sent,
+            )
+            recording.end(player.request.code, outcome.ending, outcome.lost)
         _log.info(
             "{request} {status} {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
             request=player.request,
@@ -101,7 +114,8 @@ class Streams:
             trigger=trigger,
             frames=player.frames,
             bytes=player.body_bytes,
-            outcome=outcome,
+            outcome=outcome.text,
+            recording=recording,
         )
         if not self._live and self._sweep is not None:
             self._sweep.cancel()
@@ -118,7 +132,8 @@ class Streams:
             if player.stuck_us(now_us) >= self._timeout_us:
                 lost = unsent_bytes(player.request.transport)
                 player.cut(
-                    f"reader made no progress for {self._timeout_us / 1e6:g} s: reset, {lost} bytes lost"
+                    READER_TIMEOUT,
+                    f"reader made no progress for {self._timeout_us / 1e6:g} s: reset, {lost} bytes lost",
                 )
         if self._live:
             self._arm()

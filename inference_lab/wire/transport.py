@@ -12,15 +12,27 @@ import fcntl
 import socket
 import struct
 import termios
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet import tcp
+from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from twisted.python.failure import Failure
+
+    from inference_lab.journal.row import Peer
+
 _INT = struct.Struct("i")
+
+
+class Loss(NamedTuple):
+    """The last that was seen of a connection: bytes its peer had not acknowledged, and why it ended."""
+
+    unsent: int
+    reason: Failure
 
 
 class EagerServer(tcp.Server):
@@ -29,6 +41,14 @@ class EagerServer(tcp.Server):
     It saves two epoll_ctl calls and a second pass per frame. Whatever the kernel does not take goes the ordinary way,
     so back-pressure, producers and closing stay Twisted's.
     """
+
+    loss: Loss | None = None
+
+    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """Look at the socket while it is there: everybody above hears of its end when it is closed."""
+        if self.loss is None:
+            self.loss = Loss(unsent_bytes(self), reason)
+        super().connectionLost(reason)
 
     def write(self, data: bytes) -> None:
         """Send at once when nothing is queued; queue what is left."""
@@ -94,6 +114,30 @@ def unsent_bytes(transport: Any) -> int:  # noqa: ANN401
         return buffered_bytes(transport)
     (in_kernel,) = _INT.unpack(answer)
     return buffered_bytes(transport) + int(in_kernel)
+
+
+def unsent_now(transport: Any) -> int:  # noqa: ANN401
+    """As `unsent_bytes`, and of a connection that is gone what was unsent when it went."""
+    loss = getattr(lowest(transport), "loss", None)
+    return unsent_bytes(transport) if loss is None else loss.unsent
+
+
+def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
+    """What the peer did to a connection that is gone: closed it, reset it, or nothing, when we aborted it.
+
+    `reason` is what a protocol was told; the lowest transport knows better, since TLS has reasons of its own.
+    """
+    loss = getattr(lowest(transport), "loss", None)
+    cause = reason if loss is None else loss.reason
+    if cause.check(ConnectionAborted):
+        return "none"
+    return "fin" if cause.check(ConnectionDone) else "rst"
+
+
+def was_aborted(transport: Any) -> bool:  # noqa: ANN401
+    """Whether the connection is gone because we dropped it."""
+    loss = getattr(lowest(transport), "loss", None)
+    return loss is not None and loss.reason.check(ConnectionAborted) is not None
 
 
 def can_reset(transport: Any) -> bool:  # noqa: ANN401

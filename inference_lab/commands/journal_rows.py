@@ -1,0 +1,93 @@
+"""Where the commands about the journal get its rows: a server that runs, or a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode
+from urllib.request import ProxyHandler, build_opener
+
+import msgspec
+
+from inference_lab.commands.offline import OneLineParser
+from inference_lab.config.toml_reading import ConfigError
+from inference_lab.journal.filters import FILTERS, Filter, filter_of
+from inference_lab.journal.row import Row
+from inference_lab.storage.database import DatabaseError, read_file
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+_TIMEOUT_S: Final = 30
+
+
+class _List(msgspec.Struct):
+    data: list[Row]
+
+
+def journal_parser(prog: str, description: str) -> OneLineParser:
+    """A parser with the options that say which journal and which of its rows are meant."""
+    parser = OneLineParser(prog=prog, description=description, allow_abbrev=False)
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--url", default=DEFAULT_URL, help=f"a server with --enable-directives ({DEFAULT_URL})"
+    )
+    source.add_argument("--file", help="a file that a server has written with --journal")
+    for name in FILTERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=_HELP[name])
+    return parser
+
+
+_HELP: Final = {
+    "prompt": "the conversation's key, 16 hex digits",
+    "tag": "the two letters of an answer's words",
+    "request_id": "the x-request-id",
+    "test": "the test id",
+    "trigger": "header, prompt, config, echo or engine",
+    "ending": "how it ended",
+    "since": "not before this time, in Unix seconds",
+}
+
+
+def wanted_by(options: Namespace) -> Filter:
+    """The rows that the options ask for.
+
+    Raises:
+        ConfigError: a value that is none.
+    """
+    given = {name: getattr(options, name) for name in FILTERS if getattr(options, name) is not None}
+    try:
+        return filter_of(given)
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from None
+
+
+def fetch(options: Namespace, wanted: Filter) -> list[Row]:
+    """The rows, the oldest first.
+
+    Raises:
+        ConfigError: the server or the file does not give them.
+    """
+    if options.file is not None:
+        try:
+            documents = read_file(options.file, wanted)
+        except DatabaseError as error:
+            raise ConfigError(str(error)) from None
+        return [msgspec.json.decode(document, type=Row) for document in documents]
+    query = urlencode(
+        {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
+    )
+    return _ask(f"{options.url.rstrip('/')}/lab/journal?{query}")
+
+
+def _ask(url: str) -> list[Row]:
+    opener: Any = build_opener(ProxyHandler({}))  # the lab is near; a proxy would have no part in it
+    try:
+        with opener.open(url, timeout=_TIMEOUT_S) as answer:
+            return msgspec.json.decode(answer.read(), type=_List).data
+    except HTTPError as error:
+        reason = "no journal there; start the server with --enable-directives" if error.code == 404 else error
+        raise ConfigError(f"{url}: {reason}") from None
+    except (URLError, OSError, ValueError) as error:
+        raise ConfigError(f"{url}: {getattr(error, 'reason', None) or error}") from None

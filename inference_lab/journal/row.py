@@ -1,0 +1,147 @@
+"""A row of the journal: what one request asked for, what it got and how it ended. No text of a prompt or an answer."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+Peer: TypeAlias = Literal["fin", "rst", "none"]
+
+HEADERS: Final = frozenset(
+    {"content-type", "accept", "user-agent", "x-request-id", "x-test-id", "x-inference-lab-fault"}
+)
+"""Headers whose values are kept; of all others the name alone, since a value may be a credential."""
+
+PARAMETERS: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "max_tokens",
+    "max_completion_tokens",
+    "n",
+    "logit_bias",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+    "response_format",
+    "reasoning_effort",
+    "tool_choice",
+    "priority",
+    "stream_options",
+    "return_token_ids",
+)
+"""Fields of a body whose values are kept: what decides how an answer is drawn and where it stops."""
+
+_VALUE_BYTES: Final = 256
+_NAME_CHARACTERS: Final = 60
+_NAMES: Final = 64
+_LINE_CHARACTERS: Final = 1024
+
+
+class Engine(msgspec.Struct, frozen=True):
+    """What the engine took: milliseconds from submission to the first place in a batch, the first and the last token.
+
+    None for what has not come about.
+    """
+
+    queued_ms: float | None
+    ttft_ms: float | None
+    duration_ms: float | None
+    cached_tokens: int
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `docs/journal.md` has the meaning of each field; what is not known (yet) is None.
+
+    `id` is given by the store. `time` is Unix seconds, `peer_s` seconds after it; `prompt` 16 hex digits of the
+    conversation's key; `reached` the words of the answer that a client holds which has taken all of this leg.
+    """
+
+    id: int = 0
+    time: float
+    state: Literal["open", "ended"]
+    method: str
+    path: str
+    headers: dict[str, str]
+    other_headers: tuple[str, ...]
+    request_id: str | None
+    test: str | None = None
+    body_bytes: int = 0
+    body_digest: str | None = None
+    model: str | None = None
+    stream: bool = False
+    prompt: str | None = None
+    tag: str | None = None
+    progress: int | None = None
+    trigger: Literal["header", "prompt", "config", "echo", "engine"] | None = None
+    fault: str | None = None
+    leg: int | None = None
+    parameters: dict[str, Any] = {}
+    ignored: tuple[str, ...] = ()
+    status: int | None = None
+    error: str | None = None
+    frames: int = 0
+    content_frames: int = 0
+    words: int = 0
+    reached: int | None = None
+    done_sent: bool = False
+    bytes_written: int = 0
+    bytes_acknowledged: int = 0
+    bytes_unsent: int = 0
+    ending_asked: str | None = None
+    ending: str | None = None
+    peer: Peer | None = None
+    peer_s: float | None = None
+    engine: Engine | None = None
+    duration_ms: float | None = None
+
+
+def body_digest(body: bytes) -> str:
+    """16 hex digits that are the same for the same bytes."""
+    return blake2b(body, digest_size=8).hexdigest()
+
+
+def split_headers(lines: Iterable[tuple[str, str]]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Header lines (lower-case names) as the values that are kept, and the names of the others in their order."""
+    kept: dict[str, str] = {}
+    others: dict[str, None] = {}
+    for name, value in lines:
+        if name in HEADERS:
+            kept[name] = _cut(f"{kept[name]}, {value}" if name in kept else value, _LINE_CHARACTERS)
+        elif len(others) < _NAMES:
+            others[_cut(name, _NAME_CHARACTERS)] = None
+    return kept, tuple(others)
+
+
+def parameters_of(values: Mapping[str, object]) -> dict[str, object]:
+    """The parameters that a body sets; of a long value a digest, which tells whether it changed between legs."""
+    kept: dict[str, object] = {}
+    for name in PARAMETERS:
+        value = values.get(name)
+        if value is not None:
+            json = msgspec.json.encode(value)
+            kept[name] = value if len(json) <= _VALUE_BYTES else {"digest": body_digest(json)}
+    return kept
+
+
+def ignored_in(values: Mapping[str, object], effective: Iterable[str]) -> tuple[str, ...]:
+    """The fields of a body that were accepted without effect, null being absent."""
+    known = frozenset(effective)
+    names = [
+        name
+        for name, value in values.items()
+        if isinstance(name, str) and name not in known and value is not None
+    ]
+    return tuple(_cut(name, _NAME_CHARACTERS) for name in names[:_NAMES])
+
+
+def _cut(text: str, characters: int) -> str:
+    return text if len(text) <= characters else text[:characters] + "…"

@@ -1,0 +1,223 @@
+"""The journal's rows in a SQLite database: a file that several processes may write, or one in memory."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from inference_lab.journal.filters import EVERYTHING, FILTERS, Filter
+from inference_lab.journal.row import Row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MEMORY: Final = ":memory:"
+BUSY_TIMEOUT_S: Final = 2.0
+"""How long a write waits for another process that holds the file."""
+
+_APPLICATION_ID: Final = 0x694C6A31  # "iLj1", so that no other program's database is taken for a journal
+_COLUMNS: Final = ("time", "state", *(name for name in FILTERS if name != "since"))
+_QUOTED: Final = [f'"{name}"' for name in _COLUMNS]  # `trigger` is a word of SQL's
+_SCHEMA: Final = f"""
+CREATE TABLE IF NOT EXISTS rows (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    {", ".join(_QUOTED)},
+    document TEXT NOT NULL,
+    process INTEGER NOT NULL
+)
+"""
+_INSERT: Final = (
+    f"INSERT INTO rows ({', '.join(_QUOTED)}, document, process)"  # noqa: S608 - our own names
+    f" VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
+)
+_UPDATE: Final = f"UPDATE rows SET {' = ?, '.join(_QUOTED)} = ?, document = ? WHERE id = ?"  # noqa: S608
+_NO_ID: Final = '{"id":0,'
+"""How a document begins: its id is the row's, which the database gives."""
+
+
+class DatabaseError(Exception):
+    """Why the journal cannot be read or written, in one line."""
+
+
+class Database:
+    """An open journal. Used by one thread.
+
+    `process` is the id of the process whose rows are written. Every method raises DatabaseError when the file does not
+    allow it; what was to be written is then unwritten as a whole, and may be tried again.
+    """
+
+    def __init__(self, path: str, process: int) -> None:
+        self._path = path
+        self._process = process
+        self._ids: dict[int, int] = {}  # of rows that are open, by their number in this process
+        with _told(path):
+            self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            # A power failure may cost the last batches; a process that is killed loses none that is written.
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            if path == MEMORY:
+                self._connection.execute(_SCHEMA)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._connection.close()
+
+    def write(self, rows: Mapping[int, Row], *, most_rows: int, oldest: float) -> None:
+        """Write rows by their numbers, each in place of the one written before, and keep the journal bounded.
+
+        Rows that have ended are dropped when `most_rows` newer ones are there, or when they are from before `oldest`
+        (Unix seconds).
+        """
+        opened: dict[int, int] = {}
+        with _told(self._path), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for number, row in rows.items():
+                values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
+                known = self._ids.get(number)
+                if known is not None:
+                    self._connection.execute(_UPDATE, (*values, known))
+                else:
+                    inserted = self._connection.execute(_INSERT, (*values, self._process)).lastrowid
+                    assert inserted is not None  # noqa: S101 - an INSERT that has not failed
+                    opened[number] = inserted
+            self._trim(most_rows, oldest)
+        self._ids.update(opened)
+        for number, row in rows.items():
+            if row.state == "ended":
+                self._ids.pop(number, None)
+
+    def _trim(self, most_rows: int, oldest: float) -> None:
+        self._connection.execute(
+            "DELETE FROM rows WHERE state = 'ended' AND id <= (SELECT max(id) FROM rows) - ?", (most_rows,)
+        )
+        first = self._connection.execute(
+            "SELECT time FROM rows WHERE state = 'ended' ORDER BY id LIMIT 1"
+        ).fetchone()
+        if first is not None and first[0] < oldest:
+            self._connection.execute("DELETE FROM rows WHERE state = 'ended' AND time < ?", (oldest,))
+
+    def read(self, wanted: Filter = EVERYTHING) -> list[bytes]:
+        """The rows as JSON objects, the oldest first."""
+        with _told(self._path):
+            return _read(self._connection, wanted)
+
+    def count_ended(self, wanted: Filter) -> int:
+        """How many rows that match have ended."""
+        where, values = _where(wanted, "state = 'ended'")
+        with _told(self._path):
+            (count,) = self._connection.execute(f"SELECT count(*) FROM rows {where}", values).fetchone()  # noqa: S608
+        return int(count)
+
+    def delete(self, wanted: Filter) -> int:
+        """Remove rows, open ones too, which then do not come back when they end; how many."""
+        where, values = _where(wanted)
+        with _told(self._path):
+            return self._connection.execute(f"DELETE FROM rows {where}", values).rowcount  # noqa: S608
+
+    def end_open(self, ending: str, process: int | None = None) -> None:
+        """Rows that are open although nobody is there any more to end them: say so in the journal.
+
+        `process` is the one that is gone; None: all that wrote before.
+        """
+        with _told(self._path), self._connection:
+            self._connection.execute("BEGIN IMMEDIATE")
+            open_rows = self._connection.execute(
+                "SELECT id, document FROM rows WHERE state = 'open' AND coalesce(process = ?, TRUE)",
+                (process,),
+            ).fetchall()
+            for number, document in open_rows:
+                row = msgspec.structs.replace(
+                    msgspec.json.decode(document, type=Row), state="ended", ending=ending
+                )
+                values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
+                self._connection.execute(_UPDATE, (*values, number))
+
+
+def prepare(path: str) -> None:
+    """Make sure that a file is a journal that can be written: made with mode 0600, or an older one, taken over.
+
+    What an earlier process has left open is ended as `server_lost`.
+
+    Raises:
+        DatabaseError: it is not, and cannot be.
+    """
+    with _told(path):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.fchmod(handle, 0o600)
+        finally:
+            os.close(handle)
+        connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        with _told(path):
+            (owner,) = connection.execute("PRAGMA application_id").fetchone()
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            if owner != _APPLICATION_ID and (owner or tables):
+                raise DatabaseError(f"{path}: a database of another program")
+            connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+            if mode != "wal":
+                raise DatabaseError(f"{path}: this file system has no write-ahead log (journal mode {mode})")
+            connection.execute(_SCHEMA)
+    finally:
+        connection.close()
+    end_lost(path)
+
+
+def read_file(path: str, wanted: Filter) -> list[bytes]:
+    """The rows of a file that nobody may change by looking at it; see `Database.read`.
+
+    Raises:
+        DatabaseError: it is no journal, or cannot be read.
+    """
+    with _told(path):
+        connection = sqlite3.connect(
+            f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S
+        )
+        try:
+            return _read(connection, wanted)
+        finally:
+            connection.close()
+
+
+def _read(connection: sqlite3.Connection, wanted: Filter) -> list[bytes]:
+    where, values = _where(wanted)
+    found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608
+    return [f'{{"id":{number},{document[len(_NO_ID) :]}'.encode() for number, document in found]
+
+
+def end_lost(path: str, process: int | None = None) -> None:
+    """End the rows that a process left open when it was lost; None: any process of earlier.
+
+    Raises:
+        DatabaseError: they cannot be written.
+    """
+    database = Database(path, 0)
+    try:
+        database.end_open("server_lost", process)
+    finally:
+        database.close()
+
+
+@contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Turn what SQLite and the system say into one line that names the file."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DatabaseError(f"{path}: {reason}") from None
+
+
+def _where(wanted: Filter, *more: str) -> tuple[str, list[object]]:
+    conditions, values = list(more), []
+    for name in FILTERS:
+        value = getattr(wanted, name)
+        if value is not None:
+            conditions.append("time >= ?" if name == "since" else f'"{name}" = ?')
+            values.append(value)
+    return f"WHERE {' AND '.join(conditions)}" if conditions else "", values

@@ -1,0 +1,174 @@
+"""The journal's own thread: rows come in at once and are written in batches, questions wait for their answers.
+
+The reactor never waits for the disk. What cannot be written is kept and tried again, as far as there is room; what does
+not fit is lost, counted and logged.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from inference_lab.storage.database import Database, DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_lab.journal.row import Row
+
+_T = TypeVar("_T")
+
+BATCH_S: Final = 0.05
+_RETRY_S: Final = 1.0
+MOST_WAITING: Final = 10_000
+"""Rows that may wait to be written: some 20 MB."""
+
+_log: Final = Logger()
+
+
+class Store:
+    """Rows in the database at `path`.
+
+    `deliver` calls a function in the reactor's thread; `wall_seconds` is Unix time. The journal keeps `most_rows` rows
+    that have ended, none of them older than `most_age_s`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        deliver: Callable[..., None],
+        wall_seconds: Callable[[], float],
+        *,
+        most_rows: int,
+        most_age_s: float,
+    ) -> None:
+        self.path = path
+        self.lost_rows = 0
+        """Rows that found no room, since the start."""
+        self._deliver = deliver
+        self._wall_seconds = wall_seconds
+        self._most_rows = most_rows
+        self._most_age_s = most_age_s
+        self._rows: deque[tuple[int, Row]] = deque()
+        self._unwritten: dict[int, Row] = {}  # the thread's own: taken from `_rows`, to be written next
+        self._questions: deque[tuple[Callable[[Database], Any], Deferred[Any]]] = deque()
+        self._something = threading.Event()
+        self._hurry = threading.Event()
+        self._closed: Deferred[None] | None = None
+        self._is_losing = False
+        self._thread: threading.Thread | None = None
+
+    # -- the reactor's side
+
+    def start(self) -> None:
+        """Begin to write; what came before waits."""
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    def put(self, number: int, row: Row) -> None:
+        """See `Rows.put`."""
+        if len(self._rows) + len(self._unwritten) >= MOST_WAITING:
+            self.lost_rows += 1
+            if not self._is_losing:
+                self._is_losing = True
+                _log.error(
+                    "journal {path}: {count} rows wait to be written, further ones are lost",
+                    path=self.path,
+                    count=MOST_WAITING,
+                )
+            return
+        self._rows.append((number, row))
+        if not self._something.is_set():
+            self._something.set()
+
+    def ask(self, question: Callable[[Database], _T]) -> Deferred[_T]:
+        """What `question` finds once all rows so far are written; it fails with DatabaseError if they cannot be."""
+        answer: Deferred[_T] = Deferred()
+        self._questions.append((question, answer))
+        self._hurry.set()
+        self._something.set()
+        return answer
+
+    def close(self) -> Deferred[None]:
+        """Write what is there and end the thread; fires when that has been done, or cannot be."""
+        if self._closed is None:
+            self._closed = Deferred()
+            if self._thread is None:
+                self._closed.callback(None)
+            self._hurry.set()
+            self._something.set()
+        return self._closed
+
+    def _found_again(self) -> None:
+        _log.info(
+            "journal {path}: written again, {lost} rows lost so far", path=self.path, lost=self.lost_rows
+        )
+        self._is_losing = False
+
+    def _cannot_write(self, reason: str) -> None:
+        _log.error("journal {reason}: its rows wait, the server serves on", reason=reason)
+
+    def _has_ended(self, unwritten: int) -> None:
+        if unwritten:
+            self.lost_rows += unwritten
+            _log.error("journal {path}: {lost} rows lost at the end", path=self.path, lost=unwritten)
+        assert self._closed is not None  # noqa: S101 - the thread ends for no other reason
+        self._closed.callback(None)
+
+    # -- the thread's side
+
+    def _run(self) -> None:
+        database: Database | None = None
+        failed: str | None = None
+        while True:
+            self._something.wait(_RETRY_S if self._unwritten else None)
+            if not self._questions and self._closed is None:
+                self._hurry.wait(_RETRY_S if failed else BATCH_S)
+            self._something.clear()
+            self._hurry.clear()
+            closing = self._closed is not None
+            before = failed
+            try:
+                if database is None:
+                    database = Database(self.path, os.getpid())
+                self._write(database)
+                failed = None
+            except DatabaseError as error:
+                failed = str(error)
+            if failed is not None and before is None:
+                self._deliver(self._cannot_write, failed)
+            elif failed is None and before is not None:
+                self._deliver(self._found_again)
+            self._answer(database, failed)
+            if closing:
+                if database is not None:
+                    database.close()
+                self._deliver(self._has_ended, len(self._unwritten) + len(self._rows))
+                return
+
+    def _write(self, database: Database) -> None:
+        while self._rows:
+            number, row = self._rows.popleft()
+            self._unwritten[number] = row
+        if self._unwritten:
+            oldest = self._wall_seconds() - self._most_age_s
+            database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest)
+            self._unwritten = {}
+
+    def _answer(self, database: Database | None, failed: str | None) -> None:
+        while self._questions:
+            question, answer = self._questions.popleft()
+            try:
+                if database is None or failed is not None:
+                    raise DatabaseError(failed or self.path)  # noqa: TRY301 - as if the question had met it
+                found = question(database)
+            except Exception:  # noqa: BLE001 - whoever asked is told
+                self._deliver(answer.errback, Failure())
+            else:
+                self._deliver(answer.callback, found)

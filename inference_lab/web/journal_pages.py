@@ -1,0 +1,133 @@
+"""`GET` and `DELETE /lab/journal`: what the journal holds, at once or as soon as so much is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+from twisted.internet.defer import Deferred
+
+from inference_lab.errors import ApiError, invalid_request
+from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
+from inference_lab.storage.database import Database, DatabaseError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twisted.internet.interfaces import IDelayedCall
+
+    from inference_lab.storage.store import Store
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.recording import Recorder
+
+_T = TypeVar("_T")
+_LOOK_EVERY_S: Final = 0.05  # other workers write in batches of the same length
+
+
+class JournalPages:
+    """Answers for `store`, into which `recorder` hands what is over."""
+
+    def __init__(self, store: Store, recorder: Recorder, pacer: Pacer) -> None:
+        self._store = store
+        self._recorder = recorder
+        self._pacer = pacer
+        self._pauses: dict[Deferred[None], IDelayedCall] = {}
+        self._is_closing = False
+
+    async def rows(self, request: LabRequest) -> bytes:
+        """The rows that match, the oldest first; with `wait` once `count` of them have ended.
+
+        Raises:
+            ApiError: 400 for a query that is none, 503 when the journal does not answer.
+        """
+        query = _query(request)
+        try:
+            wait = wait_of(query.pop("wait", None), query.pop("count", None))
+            wanted = filter_of(query)
+        except ValueError as error:
+            raise _refused(error) from None
+        if wait is not None:
+            await self._wait(wanted, wait)
+        return request.prepare_json(200, listed(await self.read(wanted), self._store.lost_rows))
+
+    async def read(self, wanted: Filter) -> list[bytes]:
+        """The rows that match, each as JSON; see `rows`."""
+        return await self._ask(lambda database: database.read(wanted))
+
+    async def delete(self, request: LabRequest) -> bytes:
+        """Remove the rows that match; without a filter only if the query says `all=true`.
+
+        Raises:
+            ApiError: see `rows`.
+        """
+        query = _query(request)
+        everything = query.pop("all", None)
+        try:
+            wanted = filter_of(query)
+        except ValueError as error:
+            raise _refused(error) from None
+        if everything not in {None, "true"}:
+            raise invalid_request(f"all: is {everything!r:.60}, expected true", "all")
+        if wanted == EVERYTHING and everything is None:
+            raise invalid_request("no filter: to remove all rows say all=true", "all")
+        if wanted != EVERYTHING and everything is not None:
+            raise invalid_request("all: goes without a filter", "all")
+        deleted = await self._ask(lambda database: database.delete(wanted))
+        return request.prepare_json(200, msgspec.json.encode({"deleted": deleted}))
+
+    def hurry(self) -> None:
+        """The server is about to end: whoever waits is answered with what is there."""
+        self._is_closing = True
+        for pause, call in list(self._pauses.items()):
+            call.cancel()
+            self._wake(pause)
+
+    async def _wait(self, wanted: Filter, wait: Wait) -> None:
+        until_us = self._pacer.now_us() + round(wait.seconds * 1e6)
+        while not self._is_closing:
+            if await self._ask(lambda database: database.count_ended(wanted)) >= wait.count:
+                return
+            left_s = (until_us - self._pacer.now_us()) / 1e6
+            if left_s <= 0:
+                return
+            await self._pause(min(left_s, _LOOK_EVERY_S))
+
+    def _pause(self, seconds: float) -> Deferred[None]:
+        pause: Deferred[None] = Deferred(lambda pause: self._pauses.pop(pause).cancel())
+        self._pauses[pause] = self._pacer.clock.callLater(seconds, self._wake, pause)
+        return pause
+
+    def _wake(self, pause: Deferred[None]) -> None:
+        del self._pauses[pause]
+        pause.callback(None)
+
+    async def _ask(self, question: Callable[[Database], _T]) -> _T:
+        self._recorder.settle()
+        try:
+            return await self._store.ask(question)
+        except DatabaseError as error:
+            raise ApiError(503, "journal_unavailable", f"journal {error}") from None
+
+
+def listed(rows: list[bytes], lost_rows: int) -> bytes:
+    """A list as OpenAI has them; `lost_rows` are missing since the server began."""
+    return b'{"object":"list","data":[%b],"lost_rows":%d}' % (b",".join(rows), lost_rows)
+
+
+def _query(request: LabRequest) -> dict[str, str]:
+    """The query's values; of a repeated one the last.
+
+    Raises:
+        ApiError: 400 for what is not UTF-8.
+    """
+    args: dict[bytes, list[bytes]] = request.args or {}
+    try:
+        return {key.decode(): values[-1].decode() for key, values in args.items()}
+    except UnicodeDecodeError:
+        raise invalid_request("the query is not UTF-8") from None
+
+
+def _refused(error: ValueError) -> ApiError:
+    message = str(error)
+    return invalid_request(message, message.partition(":")[0])

@@ -1,0 +1,84 @@
+"""What the web layer tells the journal of a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from inference_lab.faults.trigger import CONFIGURED
+from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inference_lab.faults.directive import Fault
+    from inference_lab.faults.trigger import Trigger
+    from inference_lab.progress.position import Position
+    from inference_lab.web.requests import Common
+    from inference_lab.wire.engine_driver import Ticket
+    from inference_lab.wire.http import LabRequest
+
+_HEALTHY_CLOSE = "terminator"
+
+
+def tell_of_bytes(request: LabRequest, raw: bytes) -> None:
+    """The body, as far as its text may not be told."""
+    if request.recording is not None:
+        request.recording.tell(body_bytes=len(raw), body_digest=body_digest(raw))
+
+
+def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Common]) -> None:
+    """What was asked for, before it is judged: `values` are the body's members."""
+    if request.recording is None:
+        return
+    model = values.get("model")
+    request.recording.tell(
+        model=model[:200] if isinstance(model, str) else None,
+        stream=values.get("stream") is True,
+        parameters=parameters_of(values),
+        ignored=ignored_in(values, (field.encode_name for field in msgspec.structs.fields(kind))),
+    )
+
+
+def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger) -> None:
+    """What answers it, and from which place of the answer on."""
+    if request.recording is None:
+        return
+    source, progress = trigger.source, position.progress
+    planned = source in {"header", "prompt", CONFIGURED}
+    fault = trigger.fault
+    request.recording.tell(
+        prompt=f"{position.key:016x}",
+        tag=position.tag,
+        progress=progress,
+        trigger="config" if source == CONFIGURED else source,
+        fault=("ok" if fault is None else fault.canonical()) if planned else None,
+        leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
+        ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
+        reached_from=None if trigger.echo is not None else _start(progress, fault),
+    )
+
+
+def _start(progress: int, fault: Fault | None) -> int | None:
+    """How many words a client holds before the leg's first, as one counts that goes by the last word it got.
+
+    None where words are left out or turned around on purpose, so that the last word says nothing.
+    """
+    if fault is None:
+        return progress
+    death = fault.death
+    if death.sequence.word in {"drop", "swap"}:
+        return None
+    return 0 if death.restart else progress + death.skip - death.overlap
+
+
+def tell_of_engine(request: LabRequest, ticket: Ticket) -> None:
+    """Have the engine asked for its times when the response is over."""
+    if request.recording is not None:
+        request.recording.tell_at_end(lambda: {"engine": _engine(ticket)})
+
+
+def _engine(ticket: Ticket) -> Engine:
+    queued, ttft, duration = (None if us is None else us / 1000 for us in ticket.timing)
+    return Engine(queued_ms=queued, ttft_ms=ttft, duration_ms=duration, cached_tokens=ticket.cached_tokens)

@@ -1,0 +1,184 @@
+"""What becomes of each request, as the wire sees it: begun, opened, ended, and a row for the journal at both ends.
+
+Nothing here is done per frame: the player's counters are read once, when a response is over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from inference_lab.journal.row import Row, split_headers
+from inference_lab.wire.transport import lost_to, unsent_now
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from twisted.internet.interfaces import IDelayedCall
+    from twisted.python.failure import Failure
+
+    from inference_lab.journal.row import Peer
+    from inference_lab.wire.http import LabChannel, LabRequest
+    from inference_lab.wire.pacer import Pacer
+
+REFUSED: Final = "refused"
+
+_SETTLE_S: Final = 0.1
+"""For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
+_PATH_CHARACTERS: Final = 200
+
+
+class Rows(Protocol):
+    """Where rows go. A request's rows come under one number, the last one counts."""
+
+    def put(self, number: int, row: Row) -> None:
+        """Take a row; at once, and never failing."""
+
+
+class Recording:
+    """One request: what is known of it so far. The web layer tells what it finds out, by a row's field names."""
+
+    def __init__(self, recorder: Recorder, number: int, request: LabRequest, now_us: int) -> None:
+        self._recorder = recorder
+        self._number = number
+        self._begun_us = now_us
+        self._is_open = False
+        self._is_over = False
+        self.channel = request.channel
+        self._written_before = request.channel.written_bytes
+        self._transport = request.transport
+        lines = [
+            (name.decode("latin-1").lower(), value.decode("utf-8", "backslashreplace"))
+            for name, values in request.requestHeaders.getAllRawHeaders()
+            for value in values
+        ]
+        headers, others = split_headers(lines)
+        self._known: dict[str, Any] = {
+            "time": recorder.wall_seconds(),
+            "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
+            "path": request.path.decode("utf-8", "backslashreplace")[:_PATH_CHARACTERS],
+            "headers": headers,
+            "other_headers": others,
+            "request_id": headers.get("x-request-id"),
+        }
+        self._counts: Callable[[], dict[str, Any]] = dict
+
+    def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
+        """Add what has been found out."""
+        self._known.update(facts)
+
+    def tell_at_end(self, counts: Callable[[], dict[str, Any]]) -> None:
+        """Ask for further fields when the response is over."""
+        before = self._counts
+        self._counts = lambda: {**before(), **counts()}
+
+    def open(self) -> None:
+        """The request has been accepted: from now on the journal shows it."""
+        self._is_open = True
+        self._recorder.put(self._number, self.row())
+
+    def end(self, status: int | None, ending: str | None, lost: Failure | None = None) -> None:
+        """The response is over, or its connection gone; `ending` None is the one that was asked for.
+
+        `lost` is why the connection is gone, where it was not the server that ended it.
+        """
+        if self._is_over:
+            return
+        self._is_over = True
+        recorder, known = self._recorder, self._known
+        spent_us = recorder.pacer.now_us() - self._begun_us
+        known.update(self._counts())
+        self._counts = dict
+        known["status"] = status
+        known["ending"] = ending or known.get("ending_asked") or _plain_ending(status)
+        known["duration_ms"] = spent_us / 1000
+        start = known.pop("reached_from", None)
+        known["reached"] = None if start is None else start + known.get("words", 0)
+        peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
+        known["peer"] = peer
+        known["peer_s"] = None if peer == "none" else spent_us / 1e6
+        known["bytes_written"] = self.channel.written_bytes - self._written_before
+        self._measure()
+        recorder.over(self, settled=not known["bytes_unsent"])
+
+    def settle(self) -> None:
+        """Hand the last row over."""
+        self._measure()
+        self._recorder.put(self._number, self.row())
+
+    def _measure(self) -> None:
+        # As long as no further response is begun on the connection, what is unsent is this one's.
+        written = self._known["bytes_written"]
+        unsent = min(unsent_now(self._transport), written)
+        self._known.update(bytes_acknowledged=written - unsent, bytes_unsent=unsent)
+
+    def row(self) -> Row:
+        """The request as it stands."""
+        known = {key: value for key, value in self._known.items() if key != "reached_from"}
+        return Row(state="ended" if self._is_over else "open", **known)
+
+
+def _plain_ending(status: int | None) -> str:
+    """How a whole answer ends that nobody asked anything of."""
+    return REFUSED if status is not None and status >= 400 else "terminator"
+
+
+class Recorder:
+    """Begins a recording for each request and hands its rows to `rows`.
+
+    `wall_seconds` is the time that people and other machines know.
+    """
+
+    def __init__(self, pacer: Pacer, rows: Rows | None, wall_seconds: Callable[[], float]) -> None:
+        self.pacer = pacer
+        self.wall_seconds = wall_seconds
+        self._rows = rows
+        self._number = 0
+        self._live: set[Recording] = set()
+        self._settling: dict[LabChannel, Recording] = {}
+        self._timer: IDelayedCall | None = None
+
+    def begin(self, request: LabRequest) -> Recording | None:
+        """A recording of `request`, unless it looks at the server rather than ask it for something."""
+        path = request.path
+        if path in {b"/health", b"/metrics"} or path.startswith(b"/lab/"):
+            return None
+        settling = self._settling.pop(request.channel, None)
+        if settling is not None:
+            settling.settle()
+        self._number += 1
+        recording = Recording(self, self._number, request, self.pacer.now_us())
+        self._live.add(recording)
+        return recording
+
+    def put(self, number: int, row: Row) -> None:
+        """Hand a row on."""
+        if self._rows is not None:
+            self._rows.put(number, row)
+
+    def over(self, recording: Recording, *, settled: bool) -> None:
+        """A recording has ended; what is unsent of a whole answer is looked at once more, a little later."""
+        self._live.discard(recording)
+        if settled:
+            recording.settle()
+            return
+        self._settling[recording.channel] = recording
+        if self._timer is None:
+            self._timer = self.pacer.clock.callLater(_SETTLE_S, self._settle)
+
+    def settle(self) -> None:
+        """Hand over what is still waited for, as it is now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._settle()
+
+    def _settle(self) -> None:
+        self._timer = None
+        settling, self._settling = self._settling, {}
+        for recording in settling.values():
+            recording.settle()
+
+    def end_all(self, ending: str) -> None:
+        """The process ends: so does everything that is still open."""
+        for recording in list(self._live):
+            recording.end(None, ending)
+        self.settle()
