@@ -11,12 +11,14 @@ from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
+from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
+from inference_lab.wire.tally import ModelTally, Tally
 from tests.clients.resume_client import DeathError, Reply
 from tests.memory import HalfClosing, TurnClock
 from tests.wire.rawclient import FIN, OPEN, Received, complete, request
@@ -62,20 +64,24 @@ class MemoryLab:
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         pacer = Pacer(self.clock, self.clock.seconds)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
-        models = ServedModels(
-            [
-                Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0))
-                for model in load(str(folder), None).models
-            ]
-        )
+        served = [
+            Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0), ModelTally(model.name))
+            for model in load(str(folder), None).models
+        ]
+        models = ServedModels(served)
+        streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
         answers = Answers(
-            Streams(pacer, endings, reader_timeout_us=300_000_000),
+            streams,
             directives=directives,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=directives), answers)
-        self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
+        tally = Tally()
+        metrics = MetricsPage(pacer, tally, streams, served, None)
+        lab = Lab(models, Checks(models, directives=directives), answers, metrics)
+        self._site = LabSite(
+            lab.app.resource(), endings=endings, max_body_bytes=2**24, tally=tally, reactor=self.clock
+        )
 
     def exchange(
         self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None

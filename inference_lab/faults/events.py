@@ -47,12 +47,12 @@ class Said(msgspec.Struct, frozen=True, gc=False):
 
 NOTHING: Final = Said()
 SAID_DONE: Final = Said(done=True)
-_ONE_WORD: Final = Said(content_frames=1, words=1)
+ONE_WORD: Final = Said(content_frames=1, words=1)
 
 
 def said(words: int) -> Said:
     """What a content frame says that ends so many words."""
-    return _ONE_WORD if words == 1 else Said(content_frames=1, words=words)
+    return ONE_WORD if words == 1 else Said(content_frames=1, words=words)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +114,6 @@ def single(events: Iterable[_Of]) -> Iterator[_Of]:
     """The events with each burst as the frames it stands for."""
     for event in events:
         if isinstance(event, Burst):
-            yield from (Frame(frame, said=_ONE_WORD) for frame in event.frames)
+            yield from (Frame(frame, said=ONE_WORD) for frame in event.frames)
         else:
             yield event

@@ -29,9 +29,10 @@ from inference_lab.service.settings import Settings, StartError, settings_from
 from inference_lab.storage.database import MEMORY, DatabaseError, prepare
 from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
-from inference_lab.web.app import Lab
+from inference_lab.web.app import Lab, route_of
 from inference_lab.web.checks import Checks
 from inference_lab.web.journal_pages import JournalPages
+from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
@@ -41,6 +42,7 @@ from inference_lab.wire.http import LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
+from inference_lab.wire.tally import ModelTally, Tally
 from inference_lab.wire.transport import send_at_once
 
 if TYPE_CHECKING:
@@ -136,9 +138,13 @@ class Serving:
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
         )
         self.streams = Streams(pacer, endings, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
-        models = ServedModels(
-            [Served(model, _engine(model, pacer, settings.speed)) for model in loaded.models]
-        )
+        served = [
+            Served(model, _engine(model, pacer, settings.speed), ModelTally(model.name))
+            for model in loaded.models
+        ]
+        models = ServedModels(served)
+        tally = Tally(route_of)
+        self._metrics = MetricsPage(pacer, tally, self.streams, served, self.store)
         answers = Answers(
             self.streams,
             directives=settings.directives,
@@ -148,18 +154,20 @@ class Serving:
             incidents=loaded.incidents,
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-        lab = Lab(models, checks, answers, self._pages)
+        lab = Lab(models, checks, answers, self._metrics, self._pages)
         self.site = LabSite(
             lab.app.resource(),
             endings=endings,
             max_body_bytes=settings.max_body_bytes,
             recorder=self._recorder,
+            tally=tally,
         )
 
     def start(self) -> None:
         """Begin what needs a thread, now that the process is the one that will serve."""
         if self.store is not None:
             self.store.start()
+        self._metrics.start()
 
     def drain(self, drain_us: int) -> Farewell:
         """Refuse every new request, and wait for the healthy answers that are under way."""
@@ -172,6 +180,7 @@ class Serving:
     def close(self) -> Deferred[None]:
         """Report what is still open as ended by the shutdown, and have the journal written."""
         self.streams.end_all("shutdown")
+        self._metrics.stop()
         if self._recorder is not None:
             self._recorder.end_all("shutdown")
         return succeed(None) if self.store is None else self.store.close()

@@ -73,7 +73,7 @@ class Store:
 
     def put(self, number: int, row: Row) -> None:
         """See `Rows.put`."""
-        if len(self._rows) + len(self._unwritten) >= MOST_WAITING:
+        if self.waiting_rows >= MOST_WAITING:
             self.lost_rows += 1
             if not self._is_losing:
                 self._is_losing = True
@@ -86,6 +86,11 @@ class Store:
         self._rows.append((number, row))
         if not self._something.is_set():
             self._something.set()
+
+    @property
+    def waiting_rows(self) -> int:
+        """Rows that wait to be written."""
+        return len(self._rows) + len(self._unwritten)
 
     def ask(self, question: Callable[[Database], _T]) -> Deferred[_T]:
         """What `question` finds once all rows so far are written; it fails with DatabaseError if they cannot be."""

@@ -120,6 +120,7 @@ class Answers:
             acting(served.config.fault, streaming=bool(body.stream)),
             lambda: endpoint.echo(body) if self._directives else None,
         )
+        request.trigger = trigger.source
         tell_of_answer(request, prompt.position, trigger)
         if trigger.fault is not None:
             require_chunks(request)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.checks import Checks
     from inference_lab.web.journal_pages import JournalPages
+    from inference_lab.web.metrics_page import MetricsPage
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
@@ -46,9 +47,15 @@ class Lab:
     app.url_map.merge_slashes = False  # `/v1//models` is no route, rather than a redirect
 
     def __init__(
-        self, models: ServedModels, checks: Checks, answers: Answers, journal: JournalPages | None = None
+        self,
+        models: ServedModels,
+        checks: Checks,
+        answers: Answers,
+        metrics: MetricsPage,
+        journal: JournalPages | None = None,
     ) -> None:
         self._models = models
+        self._metrics = metrics
         self._journal = journal
         self._helpers = Helpers(models)
         self._checks = checks
@@ -102,6 +109,12 @@ class Lab:
         """Say that the server is up."""
         self._checks.refuse_fault(request)
         return _json(request, {"status": "ok"})
+
+    @app.route("/metrics", methods=["GET"])
+    async def metrics(self, request: LabRequest) -> bytes:
+        """Tell what has been counted, to Prometheus."""
+        self._checks.refuse_fault(request)
+        return await self._metrics.page(request)
 
     @app.route("/lab/faults", methods=["GET"])
     def faults(self, request: LabRequest) -> bytes:
@@ -177,3 +190,18 @@ def _refusal(request: LabRequest, error: ApiError) -> bytes:
 
 def _json(request: LabRequest, payload: object) -> bytes:
     return request.prepare_json(200, msgspec.json.encode(payload))
+
+
+_PREFIXES: Final = {
+    rule.rule.partition("<")[0].encode(): rule.rule
+    for rule in Lab.app.url_map.iter_rules()
+    if "<" in rule.rule
+}
+_WHOLE: Final = {rule.rule.encode() for rule in Lab.app.url_map.iter_rules() if "<" not in rule.rule}
+
+
+def route_of(path: bytes) -> str:
+    """The route that a path is on, `other` for all that are on none: few names, whatever clients ask for."""
+    if path in _WHOLE:
+        return path.decode()
+    return next((route for prefix, route in _PREFIXES.items() if path.startswith(prefix)), "other")

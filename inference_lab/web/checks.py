@@ -64,6 +64,7 @@ class Checks:
         if header_plan is not None and not acts(header_plan, streaming=bool(body.stream)):
             raise bad_directive(NEEDS_STREAM)
         served = self._models.find(body.model or "")
+        request.model = served.tally
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
         return Accepted(raw, body, served, header_plan, request_id)
 

@@ -12,6 +12,7 @@ from inference_lab.errors import ApiError
 from inference_lab.formats import FORMATS, Format
 from inference_lab.identity import FIXED_CREATED
 from inference_lab.wire.engine_driver import Engine
+from inference_lab.wire.tally import ModelTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ class Served(msgspec.Struct, frozen=True):
 
     config: ServedModel
     engine: Engine
+    tally: ModelTally
 
     @property
     def style(self) -> Format:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inference_lab.engine.content import block_ids
 from inference_lab.engine.request import Request
-from inference_lab.wire.engine_driver import Timing
+from inference_lab.wire.engine_driver import Load, Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,19 @@ class ClusterEngine:
         if needed <= self._cluster.rank_blocks:
             return None
         return f"it needs {needed} KV blocks of {self._block_size} tokens, and there are {self._cluster.rank_blocks}"
+
+    @property
+    def load(self) -> Load:
+        """See `Engine.load`."""
+        replicas = self._cluster.replicas
+        used, total = (
+            sum(counts) for counts in zip(*((r.used_blocks, r.total_blocks) for r in replicas), strict=True)
+        )
+        return Load(
+            sum(replica.waiting_count for replica in replicas),
+            sum(replica.running_count for replica in replicas),
+            used / total,
+        )
 
     def submit(self, job: Job, on_tokens: Callable[[int], None]) -> _Ticket:
         """See `Engine.submit`."""

@@ -31,6 +31,14 @@ class Timing(NamedTuple):
     duration_us: int | None
 
 
+class Load(NamedTuple):
+    """Requests that wait and that run, and the part of the KV cache in use; None where there is none."""
+
+    waiting: int
+    running: int
+    kv_use: float | None
+
+
 class Ticket(Protocol):
     """A request inside the engine."""
 
@@ -55,6 +63,10 @@ class Engine(Protocol):
     def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
         """Queue a request; `on_tokens(count)` is called, never inside `submit`, each time tokens are produced."""
 
+    @property
+    def load(self) -> Load:
+        """What it has to do now."""
+
 
 class ConstantLatency:
     """The engine of a `[latency]` table: token i of a request comes `ttft_us + i·itl_us` after it was submitted."""
@@ -63,6 +75,12 @@ class ConstantLatency:
         self._pacer = pacer
         self._ttft_us = ttft_us
         self._itl_us = itl_us
+        self.running = 0
+
+    @property
+    def load(self) -> Load:
+        """See `Engine.load`: nobody waits."""
+        return Load(0, self.running, None)
 
     def refusal(self, job: Job) -> str | None:
         """See `Engine.refusal`: without a KV cache everything fits."""
@@ -71,7 +89,7 @@ class ConstantLatency:
 
     def submit(self, job: Job, on_tokens: Callable[[int], None]) -> Ticket:
         """See `Engine.submit`."""
-        return _Running(self._pacer, job.output_tokens, self._ttft_us, self._itl_us, on_tokens)
+        return _Running(self, self._pacer, job.output_tokens, self._ttft_us, self._itl_us, on_tokens)
 
 
 class _Running:
@@ -79,9 +97,17 @@ class _Running:
 
     cached_tokens = 0
 
-    def __init__(
-        self, pacer: Pacer, output_tokens: int, ttft_us: int, itl_us: int, on_tokens: Callable[[int], None]
+    def __init__(  # what it is, each by its name
+        self,
+        engine: ConstantLatency,
+        pacer: Pacer,
+        output_tokens: int,
+        ttft_us: int,
+        itl_us: int,
+        on_tokens: Callable[[int], None],
     ) -> None:
+        engine.running += 1
+        self._engine = engine
         self._pacer = pacer
         self._left = output_tokens
         self._itl_us = itl_us
@@ -108,6 +134,7 @@ class _Running:
         if self._slot is not None:
             self._pacer.forget(self._slot, self._produce)
             self._slot = None
+            self._engine.running -= 1
 
     def _produce(self) -> None:
         """All tokens that are due: more than one after a late wake-up, the rest at once without a latency."""
@@ -119,6 +146,7 @@ class _Running:
             self._first_us = self._due_us
         if not self._left:
             self._last_us = self._due_us + (due - 1) * self._itl_us
+            self._engine.running -= 1
         else:
             self._due_us += due * self._itl_us
             self._slot = self._pacer.at(self._due_us, self._produce)

@@ -18,6 +18,8 @@ from twisted.web import http, server
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
 from inference_lab.wire.player import CLIENT_LEFT
+from inference_lab.wire.recording import plain_ending
+from inference_lab.wire.tally import NO_MODEL, Tally
 from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
 
 if TYPE_CHECKING:
@@ -71,6 +73,9 @@ class LabRequest(server.Request):
         self._head = b""  # of a stream, until it goes out
         self.idle_ms: int | None = None  # how long the connection may be idle behind this response
         self.recording: Recording | None = None
+        self.tally: Tally = self.channel.site.tally
+        self.model = NO_MODEL
+        self.trigger = ""  # what answers, in a word
         self._is_processed = False
         self._declared_too_large = False
 
@@ -146,7 +151,12 @@ class LabRequest(server.Request):
             return
         if self.recording is not None:
             self.recording.end(None, CLIENT_LEFT, reason)
+        self.count(CLIENT_LEFT)
         _log.info("{request} ended: client left", request=self, recording=self.recording)
+
+    def count(self, ending: str) -> None:
+        """The response is over."""
+        self.tally.count(self.path, self.model.name, self.trigger, ending)
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
@@ -205,12 +215,18 @@ class LabRequest(server.Request):
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""
+        return self.prepare(status, body, b"application/json", headers)
+
+    def prepare(
+        self, status: int, body: bytes, content_type: bytes, headers: Iterable[tuple[str, str]] = ()
+    ) -> bytes:
+        """As `prepare_json`, for a body of any type."""
         self.setResponseCode(status)
         self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
         for name, value in headers:
             self.setHeader(name, value)
         if status != http.NO_CONTENT:
-            self.setHeader(b"content-type", b"application/json")
+            self.setHeader(b"content-type", content_type)
             self.setHeader(b"content-length", b"%d" % len(body))
         return body
 
@@ -335,8 +351,14 @@ class LabChannel(http.HTTPChannel):
         else:
             super().timeoutConnection()
 
+    def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
+        """Count the connection."""
+        super().connectionMade()
+        self.site.tally.connections += 1
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         """Leave no timer behind."""
+        self.site.tally.connections -= 1
         self._is_busy()
         if self._watch is not None:
             self._watch.stop()
@@ -368,10 +390,12 @@ class LabSite(server.Site):
         endings: Endings,
         max_body_bytes: int,
         recorder: Recorder | None = None,
+        tally: Tally | None = None,
         **kwargs: Any,  # noqa: ANN401 - handed on to Twisted
     ) -> None:
         super().__init__(resource, parsePOSTFormSubmission=False, **kwargs)
         self.recorder = recorder
+        self.tally = Tally() if tally is None else tally
         self.endings = endings
         self.max_body_bytes = max_body_bytes
         self.closes_at_us: int | None = None
@@ -393,4 +417,5 @@ class LabSite(server.Site):
             recording = request.recording
             if recording is not None:
                 recording.end(request.code, None)
+            request.count(plain_ending(request.code))
             _log.info("{request} {status}", request=request, status=request.code, recording=recording)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
+from inference_lab.wire.tally import Spread
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,6 +47,8 @@ class Pacer:
         self._serving = False
         self._worst_us = 0
         self._quiet_until_us: int | None = None
+        self.late_us = Spread()
+        """How late slots were served; a slot is a millisecond, however many wait for it."""
         self.turn_us = 0
         """The time at which the deadlines that are being served were found due: cheaper to ask for than `now_us`."""
 
@@ -99,6 +103,8 @@ class Pacer:
         while self._order and self._order[0] * _SLOT_US <= now_us:
             slot = heapq.heappop(self._order)
             waiting = self._slots.get(slot)
+            if waiting:
+                self.late_us.add(now_us - slot * _SLOT_US)
             # In rounds, since what is served may ask for this slot again; each is taken out before it is called, so
             # that a stream that ends may still take back a neighbour of the same slot.
             while waiting:

@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Burst, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import NOTHING, ONE_WORD, Await, Burst, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 
 if TYPE_CHECKING:
@@ -71,8 +71,12 @@ class Player:
         self.frames = 0
         self.body_bytes = 0
         self.content_frames = 0
-        self.words = 0
         self.done_sent = False
+        self._more_words = 0  # than content frames
+        self._begun_us = 0
+        self._first_us = 0  # when the first content went out, 0 before
+        self._last_us = 0
+        self._gaps = request.model.further_us.counts
         self._script = script
         self._pacer = pacer
         self._endings = endings
@@ -94,8 +98,23 @@ class Player:
         """Play what is due."""
         self.request.notifyFinish().addBoth(self._connection_done)
         self.request.registerProducer(self, True)
-        self._due_us = self._pacer.now_us()
+        self._begun_us = self._due_us = self._pacer.now_us()
         self._run()
+
+    @property
+    def words(self) -> int:
+        """Whole words sent so far."""
+        return self.content_frames + self._more_words
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it waits for its reader."""
+        return self._paused
+
+    @property
+    def close(self) -> Close | None:
+        """The ending that its script has come to, if it has."""
+        return self._close
 
     # -- what the consumer says (IPushProducer)
 
@@ -155,8 +174,18 @@ class Player:
 
     def _play(self, now_us: int) -> None:
         """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
+        said = self.content_frames
         try:
             self._advance(now_us)
+            if self.content_frames != said:
+                # Frames of one turn go out together: no time passes between them.
+                self._gaps[0] += self.content_frames - said - 1
+                if self._last_us:
+                    self._gaps[(now_us - self._last_us).bit_length()] += 1
+                else:
+                    self._first_us = now_us
+                    self.request.model.first_us.add(now_us - self._begun_us)
+                self._last_us = now_us
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut("defect", "a defect: reset")
@@ -172,20 +201,20 @@ class Player:
                 break
             if isinstance(event, Frame):
                 if event.alone:
-                    if batch:
-                        self._write(batch)
-                    self._write([event.data])
+                    self._write_apart(batch, event.data)
                     batch = []
                     batch_bytes += _SEND_BYTES
                 else:
                     batch.append(event.data)
                 batch_bytes += len(event.data)
-                self._count(event.said)
+                if event.said is ONE_WORD:
+                    self.content_frames += 1
+                elif event.said is not NOTHING:
+                    self._count(event.said)
             elif isinstance(event, Burst):
                 batch += event.frames
                 batch_bytes += sum(map(len, event.frames))
                 self.content_frames += len(event.frames)
-                self.words += len(event.frames)
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
@@ -216,13 +245,19 @@ class Player:
                     return
         self._write(batch)
 
+    def _write_apart(self, batch: list[bytes], data: bytes) -> None:
+        """A frame in a send of its own, behind those that were due before it."""
+        if batch:
+            self._write(batch)
+        self._write([data])
+
     def _write_raw(self, piece: Raw) -> None:
         self._count(piece.said)
         self.body_bytes += self.request.send_raw(piece.data)
 
     def _count(self, said: Said) -> None:
         self.content_frames += said.content_frames
-        self.words += said.words
+        self._more_words += said.words - said.content_frames
         if said.done:
             self.done_sent = True
 
@@ -278,4 +313,5 @@ class Player:
             self._turn.cancel()
         if self._ending is not None:
             self._ending.stop()
+        self.request.model.further_us.sum_us += self._last_us - self._first_us
         self._on_end(self, outcome)

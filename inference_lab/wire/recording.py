@@ -89,7 +89,7 @@ class Recording:
         known.update(self._counts())
         self._counts = dict
         known["status"] = status
-        known["ending"] = ending or known.get("ending_asked") or _plain_ending(status)
+        known["ending"] = ending or known.get("ending_asked") or plain_ending(status)
         known["duration_ms"] = spent_us / 1000
         start = known.pop("reached_from", None)
         known["reached"] = None if start is None else start + known.get("words", 0)
@@ -117,7 +117,7 @@ class Recording:
         return Row(state="ended" if self._is_over else "open", **known)
 
 
-def _plain_ending(status: int | None) -> str:
+def plain_ending(status: int | None) -> str:
     """How a whole answer ends that nobody asked anything of."""
     return REFUSED if status is not None and status >= 400 else "terminator"
 

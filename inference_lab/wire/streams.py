@@ -87,6 +87,10 @@ class Streams:
         self._leaving = [transport for transport in self._leaving if buffered_bytes(transport)]
         return bool(self._healthy or self._leaving)
 
+    def live(self) -> Iterator[Player]:
+        """Those that are open."""
+        return iter(self._live)
+
     def end_all(self, cause: str) -> None:
         """Report every live stream as ended by `cause`, which is about to end the process."""
         for player in list(self._live):
@@ -98,7 +102,12 @@ class Streams:
             self._healthy.discard(player)
             if buffered_bytes(player.request.transport):
                 self._leaving = [*filter(buffered_bytes, self._leaving), player.request.transport]
-        recording = player.request.recording
+        request = player.request
+        request.model.frames += player.frames
+        request.model.body_bytes += player.body_bytes
+        made = player.close
+        request.count(outcome.ending or ("" if made is None else made.value))
+        recording = request.recording
         if recording is not None:
             recording.tell(
                 frames=player.frames,

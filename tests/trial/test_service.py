@@ -13,12 +13,14 @@ from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
+from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
+from inference_lab.wire.tally import ModelTally, Tally
 from tests.memory import HalfClosing, TurnClock, body_of
 
 CONFIG = 'model = "llama-3.1-8b-instruct"\nname = "m"\n[latency]\nttft_ms = 250\nitl_ms = 125\n'
@@ -44,14 +46,17 @@ class ServiceTests(SynchronousTestCase):
         pacer = Pacer(self.clock, self.clock.seconds)
         endings = Endings(pacer, flush_grace_us=25_000, linger_us=30_000_000)
         engine = ConstantLatency(pacer, ttft_us=round(TTFT_S * 1e6), itl_us=round(ITL_S * 1e6))
-        models = ServedModels([Served(model, engine) for model in load(str(path), None).models])
+        served = [Served(model, engine, ModelTally(model.name)) for model in load(str(path), None).models]
+        models = ServedModels(served)
+        streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
         answers = Answers(
-            Streams(pacer, endings, reader_timeout_us=300_000_000),
+            streams,
             directives=True,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=True), answers)
+        metrics = MetricsPage(pacer, Tally(), streams, served, None)
+        lab = Lab(models, Checks(models, directives=True), answers, metrics)
         site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)

@@ -1,0 +1,1 @@
+"""Shell: `GET /metrics`, in the format of Prometheus."""

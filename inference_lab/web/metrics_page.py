@@ -1,0 +1,76 @@
+"""`GET /metrics`: the counts of this process, or of all workers."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+from twisted.internet.threads import deferToThread
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from twisted.internet.interfaces import IDelayedCall
+
+    from inference_lab.metrics.exposition import Metrics
+    from inference_lab.storage.store import Store
+    from inference_lab.web.served import Served
+    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.streams import Streams
+    from inference_lab.wire.tally import Tally
+
+_EXPOSITION: Final = "inference_lab.metrics.exposition"
+_CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+_SHARE_EVERY_S: Final = 1.0
+
+
+class MetricsPage:
+    """Shows what has been counted where; `store` is the journal, `shared` the directory of several workers' shares."""
+
+    def __init__(  # where the counts are, each by its name
+        self,
+        pacer: Pacer,
+        tally: Tally,
+        streams: Streams,
+        models: Sequence[Served],
+        store: Store | None,
+        shared: str | None = None,
+    ) -> None:
+        self.pacer = pacer
+        self.tally = tally
+        self.streams = streams
+        self.models = models
+        self.store = store
+        self.shared = shared
+        self._metrics: Metrics | None = None
+        self._timer: IDelayedCall | None = None
+
+    def start(self) -> None:
+        """Begin to share, if there is somebody to share with."""
+        if self.shared is not None:
+            self._share()
+
+    def stop(self) -> None:
+        """Share for the last time."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._made().update()
+
+    async def page(self, request: LabRequest) -> bytes:
+        """What Prometheus reads."""
+        if self._metrics is None:
+            # The import takes tens of milliseconds, in which no stream would move.
+            await deferToThread(import_module, _EXPOSITION)
+        return request.prepare(200, self._made().page(), _CONTENT_TYPE)
+
+    def _made(self) -> Metrics:
+        if self._metrics is None:
+            from inference_lab.metrics.exposition import Metrics  # noqa: PLC0415 - see there
+
+            self._metrics = Metrics(self)
+        return self._metrics
+
+    def _share(self) -> None:
+        self._made().update()
+        self._timer = self.pacer.clock.callLater(_SHARE_EVERY_S, self._share)
