@@ -10,6 +10,7 @@ from twisted.internet.address import IPv4Address
 from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
+from inference_lab.web.attempts import Attempts
 from inference_lab.web.checks import Checks
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.endings import Endings
@@ -57,7 +58,7 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
 class MemoryLab:
     """A server of the models in a folder."""
 
-    def __init__(self, folder: Path, *, directives: bool = True) -> None:
+    def __init__(self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         pacer = Pacer(self.clock, self.clock.seconds)
@@ -68,13 +69,15 @@ class MemoryLab:
                 for model in load(str(folder), None).models
             ]
         )
+        attempts = attempts or Attempts()
         answers = Answers(
             Streams(pacer, endings, reader_timeout_us=300_000_000),
+            attempts,
             directives=directives,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=directives), answers)
+        lab = Lab(models, Checks(models, directives=directives), answers, attempts)
         self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
 
     def exchange(

@@ -25,6 +25,7 @@ from inference_lab.service.process import (
 from inference_lab.service.settings import Settings, StartError, settings_from
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
+from inference_lab.web.attempts import IN_MEMORY, Attempts
 from inference_lab.web.checks import Checks
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
@@ -99,10 +100,20 @@ def announce(url: str, loaded: Loaded, more: str = "") -> None:
 
 
 class Serving:
-    """Everything behind the port: the site with its models and engines, and the streams it plays."""
+    """Everything behind the port: the site with its models and engines, and the streams it plays.
 
-    def __init__(self, reactor: Any, settings: Settings, loaded: Loaded) -> None:  # noqa: ANN401
+    `attempts_path` is the file that several processes count in.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        settings: Settings,
+        loaded: Loaded,
+        attempts_path: str = IN_MEMORY,
+    ) -> None:
         self.loaded = loaded
+        attempts = Attempts(attempts_path)
         self._pacer = pacer = Pacer(reactor, time.monotonic)
         endings = Endings(
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
@@ -113,6 +124,7 @@ class Serving:
         )
         answers = Answers(
             self.streams,
+            attempts,
             directives=settings.directives,
             wall_seconds=time.time,
             random_digits=lambda: secrets.token_hex(12),
@@ -120,7 +132,7 @@ class Serving:
             incidents=loaded.incidents,
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-        lab = Lab(models, checks, answers)
+        lab = Lab(models, checks, answers, attempts)
         self.site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=settings.max_body_bytes)
 
     def drain(self, drain_us: int) -> Farewell:
@@ -195,8 +207,6 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
     """What no request on this port could meet."""
     for model in models:
         for fault in model.fault.elements if model.fault is not None else ():
-            if fault is None:
-                continue
             close = fault.death.close
             reason = None
             if ("rst" in close or close == "stale") and isinstance(port.getHost(), UNIXAddress):

@@ -6,16 +6,22 @@ the one that takes its place: only the dead worker's own streams are lost.
 
 A worker says `ready` and later `drained` on its descriptor 4; SIGTERM tells it to refuse what is new and to finish what
 is healthy, the end of its standard input to end. That input also ends when the parent does, however it does.
+
+What the service counts as a whole stands in a folder that only its user can read, and goes with the parent.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import sqlite3
 import sys
+import tempfile
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
@@ -27,6 +33,7 @@ from twisted.logger import Logger
 from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
 from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
+from inference_lab.web.attempts import connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,6 +49,7 @@ DEATHS: Final = 3
 """So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
 DEATHS_S: Final = 10.0
 _KILL_AFTER_S: Final = 5.0
+_ATTEMPTS: Final = "attempts.sqlite"
 
 _log: Final = Logger()
 
@@ -70,6 +78,7 @@ class Supervisor(Service):
         self._workers: dict[int, _Worker] = {}
         self._deaths: dict[int, list[float]] = {index: [] for index in range(settings.workers)}
         self._announced = False
+        self._folder: Path | None = None  # once we run, as whoever we then are
         self._ended: Deferred[None] | None = None  # once we are stopping
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
@@ -137,10 +146,19 @@ class Supervisor(Service):
 
     def _start_all(self) -> None:
         calm_collector()
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="inference-lab-"))
+            connect(str(self._folder / _ATTEMPTS), create=True).close()
+        except (OSError, sqlite3.Error) as error:
+            _log.critical("no folder for what the workers count together: {error}", error=error)
+            exit_with(1)
+            self._reactor.stop()
+            return
         for index in range(self._settings.workers):
             self._start(index)
 
     def _start(self, index: int) -> None:
+        assert self._folder is not None  # noqa: S101 - made before the first start
         worker = _Worker(self, index)
         self._workers[index] = worker
         # The worker's modules are ours, whatever directory we were started from. systemd is our affair alone.
@@ -150,7 +168,13 @@ class Supervisor(Service):
         self._reactor.spawnProcess(
             worker,
             sys.executable,
-            [sys.executable, "-m", "inference_lab.service.worker", self._options],
+            [
+                sys.executable,
+                "-m",
+                "inference_lab.service.worker",
+                self._options,
+                str(self._folder / _ATTEMPTS),
+            ],
             env=environment,
             childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
         )
@@ -161,6 +185,8 @@ class Supervisor(Service):
         if not self._workers:
             for bound in self._sockets:
                 bound.close()
+            if self._folder is not None:
+                shutil.rmtree(self._folder, ignore_errors=True)
             self._ended.callback(None)
         elif all(worker.is_drained for worker in self._workers.values()):
             self._release()

@@ -1,6 +1,7 @@
 """A worker process: serves on a socket that its parent has bound, until the parent says or dies.
 
-Started by `supervisor` alone, with the options as JSON; see there for what the two tell each other.
+Started by `supervisor` alone, with the options as JSON and the file of attempts; see there for what the two tell each
+other.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ def main() -> None:
 
     try:
         settings = settings_from(json.loads(sys.argv[1]))
-        serving = Serving(reactor, settings, load_models(settings))
+        serving = Serving(reactor, settings, load_models(settings), sys.argv[2])
     except StartError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)

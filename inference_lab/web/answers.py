@@ -16,23 +16,15 @@ from inference_lab.answers.shapes import ChatShape, Completion, Counts
 from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
-from inference_lab.faults.directive import DirectiveError, MalformedError
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
-from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
-from inference_lab.progress.legs import directive_in
 from inference_lab.progress.position import restarted
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import (
-    NEEDS_STREAM,
-    acting,
-    acts,
-    refuse_leg_keys,
-    require_chunks,
-    without_effect,
-)
+from inference_lab.web.attempts import Attempt, Attempts
+from inference_lab.web.checks import refuse_leg_keys, require_chunks, without_effect
+from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
@@ -80,13 +72,15 @@ Answer: TypeAlias = bytes | Stream | Deferred[bytes]
 class Answers:
     """Answers accepted requests.
 
-    `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
-    `created` and `random_digits` the id on the engine path; `max_streams` is how many streams may be open at once.
+    `attempts` counts for elements with `times`; `directives` admits directives in prompts, `incidents` are modes beside
+    the built-in ones; `wall_seconds` gives `created` and `random_digits` the id on the engine path; `max_streams` is
+    how many streams may be open at once.
     """
 
     def __init__(
         self,
         streams: Streams,
+        attempts: Attempts,
         *,
         directives: bool,
         wall_seconds: Callable[[], float],
@@ -95,6 +89,7 @@ class Answers:
         incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
+        self._attempts = attempts
         self._directives = directives
         self._incidents = incidents
         self._wall_seconds = wall_seconds
@@ -105,53 +100,57 @@ class Answers:
         """Choose what answers, and let it.
 
         Raises:
-            ApiError: 503 for one stream too many, 400 for what only the prompt or the engine can tell.
+            ApiError: 503 for one stream too many, or attempts that cannot be counted; 400 for what only the prompt or
+                the engine can tell.
         """
         body, served = accepted.body, accepted.served
         if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
         refuse_leg_keys(accepted.header_plan, prompt.position.progress)
+        asked = Directives(
+            request, endpoint, accepted, prompt, admitted=self._directives, incidents=self._incidents
+        )
+        attempt = Attempt(self._attempts, lambda: asked.test, prompt.position.key)
         trigger = choose(
             prompt.position.progress,
-            accepted.header_plan,
-            lambda: self._plan_in_prompt(request, prompt, endpoint.prompt_field, streaming=bool(body.stream)),
-            acting(served.config.fault, streaming=bool(body.stream)),
-            lambda: endpoint.echo(body) if self._directives else None,
+            asked.in_header,
+            asked.acting_in_prompt,
+            asked.configured,
+            lambda: asked.echo,
+            attempt.take,
         )
+        try:
+            answer = self._chosen(request, endpoint, accepted, prompt, trigger)
+        except ApiError:
+            attempt.give_back()
+            raise
+        if trigger.fault is not None and trigger.fault.death.strict_params:
+            refuse_unknown_fields(accepted.raw, endpoint.kind)
+        return answer
+
+    def _chosen(
+        self,
+        request: LabRequest,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        trigger: Trigger,
+    ) -> Answer:
+        """What the trigger comes to.
+
+        Raises:
+            ApiError: 400 for what this request cannot meet, or the engine never answer.
+        """
         if trigger.fault is not None:
             require_chunks(request)
             try:
                 return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
-                raise _refused(error, trigger, served.config.source, endpoint.prompt_field) from None
+                raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
-
-    def _plan_in_prompt(
-        self, request: LabRequest, prompt: Prompt, param: str, *, streaming: bool
-    ) -> FaultPlan | None:
-        try:
-            text = directive_in(prompt.position.proper)
-            if text is None:
-                return None
-            if not self._directives:
-                _log.info(
-                    "{request}: a <<fault:…>> in the prompt is plain text, directives are off",
-                    request=request,
-                )
-                return None
-            plan = plan_from_prompt(text, self._incidents)
-        except ValueError as error:
-            if not self._directives:
-                return None
-            known = MalformedError(str(error), self._incidents)
-            reason = str(error if isinstance(error, DirectiveError) else known)
-            raise bad_directive(f"in the prompt: {reason}", param=param) from None
-        if not acts(plan, streaming=streaming):
-            raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
-        return plan
 
     def _dying(  # all there is to know about a request
         self,
@@ -165,15 +164,13 @@ class Answers:
         """What a fault answers.
 
         Raises:
-            ApiError: 400 for fields that a strict server does not know, and for words without ids.
+            ApiError: 400 for words without ids.
             ValueError: this request cannot meet the fault.
         """
         counts = accepted.body.include_usage or origin == CONFIGURED
         reason = without_effect(fault.death, secure=request.isSecure(), chat=endpoint.is_chat, counts=counts)
         if reason is not None:
             raise ValueError(reason)
-        if fault.death.strict_params:
-            refuse_unknown_fields(accepted.raw, endpoint.kind)
         if fault.incident is not None:
             return self._replay(endpoint, accepted, prompt, fault, fault.incident, origin)
         return self._fault(endpoint, accepted, prompt, fault, origin)

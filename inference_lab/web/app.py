@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab.errors import ApiError, not_found
+from inference_lab.web.attempts import attempts_deleted
 from inference_lab.web.checks import whole_body
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
@@ -23,12 +24,16 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.web.answers import Answer, Answers
+    from inference_lab.web.attempts import Attempts
     from inference_lab.web.checks import Checks
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
 _PREFLIGHT: Final = (
-    ("access-control-allow-headers", "x-inference-lab-fault, authorization, content-type, x-request-id"),
+    (
+        "access-control-allow-headers",
+        "x-inference-lab-fault, x-test-id, authorization, content-type, x-request-id",
+    ),
     ("access-control-max-age", "86400"),
 )
 
@@ -41,11 +46,12 @@ class Lab:
     app = Klein()
     app.url_map.merge_slashes = False  # `/v1//models` is no route, rather than a redirect
 
-    def __init__(self, models: ServedModels, checks: Checks, answers: Answers) -> None:
+    def __init__(self, models: ServedModels, checks: Checks, answers: Answers, attempts: Attempts) -> None:
         self._models = models
         self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
+        self._attempts = attempts
 
     # -- routes
 
@@ -105,6 +111,17 @@ class Lab:
     def fault(self, request: LabRequest, directive: str) -> bytes:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
         return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
+
+    @app.route("/lab/attempts", methods=["DELETE"])
+    def attempts(self, request: LabRequest) -> bytes:
+        """Forget how often elements with `times` have been met."""
+        self._checks.accept_lab(request)
+        return _json(request, attempts_deleted(request, self._attempts))
+
+    @app.route("/lab/attempts", methods=["OPTIONS"])
+    def preflight_delete(self, request: LabRequest) -> bytes:
+        """Allow a browser's cross-origin DELETE."""
+        return self._preflight(request, "DELETE, OPTIONS")
 
     @app.route("/v1/chat/completions", methods=["OPTIONS"])
     @app.route("/v1/completions", methods=["OPTIONS"])

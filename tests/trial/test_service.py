@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from inference_lab.config.models import load
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
+from inference_lab.web.attempts import Attempts
 from inference_lab.web.checks import Checks
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.endings import Endings
@@ -45,13 +46,15 @@ class ServiceTests(SynchronousTestCase):
         endings = Endings(pacer, flush_grace_us=25_000, linger_us=30_000_000)
         engine = ConstantLatency(pacer, ttft_us=round(TTFT_S * 1e6), itl_us=round(ITL_S * 1e6))
         models = ServedModels([Served(model, engine) for model in load(str(path), None).models])
+        attempts = Attempts()
         answers = Answers(
             Streams(pacer, endings, reader_timeout_us=300_000_000),
+            attempts,
             directives=True,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=True), answers)
+        lab = Lab(models, Checks(models, directives=True), answers, attempts)
         site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)

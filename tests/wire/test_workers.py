@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -92,6 +93,42 @@ def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanw
     assert len(workers) == 2
     assert other in workers
     assert victim not in workers
+
+
+def test_attempts_are_those_of_the_whole_service_in_a_private_folder_that_goes_with_it(
+    one_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    server = start(one_config, "--enable-directives", "--workers", "2", how=CONSOLE)
+    try:
+        (folder,) = tmp_path.iterdir()
+        assert folder.stat().st_mode & 0o777 == 0o700
+
+        def met(test: str) -> Counter[int]:
+            data = fault_request(CHAT, "ok;status=429;times=7", **{"x-test-id": test})
+            with ThreadPoolExecutor(8) as pool:
+                return Counter(
+                    answer.status for answer in pool.map(lambda _: ask(server.address, data), range(24))
+                )
+
+        assert met("a") == met("b") == {429: 7, 200: 17}
+        for worker in workers_of(server.pid):
+            os.kill(worker, signal.SIGKILL)
+        assert ask(server.address, request("GET", "/health")).status == 200
+        assert met("a") == {200: 24}, "a worker's death forgets nothing"
+        assert ask(server.address, request("DELETE", "/lab/attempts?test=a")).json == {"deleted": 1}
+        assert met("a") == {429: 7, 200: 17}
+        for file in folder.iterdir():
+            file.unlink()
+        mark = server.log.mark()
+        for worker in workers_of(server.pid):
+            os.kill(worker, signal.SIGKILL)
+        for index in range(2):
+            server.log.wait_for(rf"worker {index} ended with signal 9", since=mark)
+        assert met("a") == {503: 24}, "better none than each its own"
+    finally:
+        assert server.stop() == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Path) -> None:
