@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.address import IPv4Address
 
 from inference_lab.config.models import load
+from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
-from inference_lab.web.attempts import Attempts
 from inference_lab.web.checks import Checks
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.endings import Endings

@@ -15,7 +15,7 @@ from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.formats import LAB
 from inference_lab.progress.position import locate
-from inference_lab.web.attempts import Attempts, connect
+from inference_lab.storage.attempts import Attempts, prepare
 from inference_lab.web.preview import preview
 from tests.lab import MODEL, MemoryLab, files, write
 from tests.resuming import COMPLETIONS
@@ -344,14 +344,14 @@ def test_attempts_are_forgotten_by_test_by_prompt_by_both_or_all(lab: MemoryLab)
 @pytest.mark.parametrize(
     ("query", "reason"),
     [
-        ("", "no filter, expected test or prompt, or all=true"),
-        ("?all=false", "all is 'false', expected true"),
-        ("?all=true&test=a", "both filters and all=true"),
-        ("?tests=a", "no filter 'tests', expected test, prompt, or all=true"),
-        ("?test=a&test=b", "test is given 2 times"),
-        ("?test=", "test is '', expected 1 to 64"),
-        ("?test=a%20b", "test is 'a b', expected 1 to 64"),
-        ("?prompt=12AB", "prompt is '12AB', expected 16 hex digits"),
+        ("", "no filter: to forget all attempts say all=true"),
+        ("?all=false", "all: is 'false', expected true"),
+        ("?all=true&test=a", "all: goes without a filter"),
+        ("?tests=a", "tests: no such filter, expected test, prompt, all"),
+        ("?test=a&test=b", "test: given 2 times"),
+        ("?test=", "test: is '', expected 1 to 64"),
+        ("?test=a%20b", "test: is 'a b', expected 1 to 64"),
+        ("?prompt=12AB", "prompt: is '12AB', expected 16 hex digits"),
     ],
 )
 def test_a_query_that_does_not_say_what_to_forget_is_refused(lab: MemoryLab, query: str, reason: str) -> None:
@@ -400,7 +400,7 @@ def test_a_preview_shows_the_keys_and_counts_nothing(lab: MemoryLab) -> None:
 def test_where_nothing_can_be_counted_the_request_is_a_503_and_others_are_answered(
     models: Path, tmp_path: Path
 ) -> None:
-    lab = MemoryLab(models, attempts=Attempts(str(tmp_path / "gone.sqlite")))
+    lab = MemoryLab(models, attempts=Attempts(tmp_path))
     got = Conversation(lab).ask(x_inference_lab_fault="reset;times=1")
     assert (got.status, got.error["code"], got.error["type"]) == (503, "attempts_unavailable", "server_error")
     assert got.error["message"] == "attempts cannot be counted: unable to open database file"
@@ -410,9 +410,10 @@ def test_where_nothing_can_be_counted_the_request_is_a_503_and_others_are_answer
 
 
 def test_a_file_is_one_count_for_all_who_have_it_open_and_says_when_it_is_full(tmp_path: Path) -> None:
-    path = str(tmp_path / "attempts?#é%.sqlite")
-    connect(path, create=True).close()
-    first, second = Attempts(path), Attempts(path)
+    folder = tmp_path / "what?#é%"
+    folder.mkdir()
+    prepare(folder)
+    first, second = Attempts(folder), Attempts(folder)
     assert [counter.take("t", 7, 0, 3) for counter in (first, second, first, second, first)] == [
         *(True, True, True),
         *(False, False),

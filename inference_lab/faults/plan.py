@@ -20,7 +20,7 @@ from inference_lab.faults.directive import (
 from inference_lab.faults.grammar import GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg
-from inference_lab.progress.legs import Fate, check, leg_of, words_added
+from inference_lab.progress.legs import Fate, check, leg_of, place_of, words_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +83,8 @@ class FaultPlan(msgspec.Struct, frozen=True):
 
         `take` is asked for an element with `times`, and may raise what it likes where it cannot count.
         """
-        begin = 0 if self.every_leg else leg_of(progress, self.words_per_leg())
+        added = self.words_per_leg()
+        begin = 0 if self.every_leg else place_of(leg_of(progress, added), added)
         for place, fault in enumerate(self.elements[begin:], begin):
             death = on_leg(fault.death, progress)
             if death is None:

@@ -73,18 +73,24 @@ def check(added: Sequence[int | None], counted: Collection[int] = ()) -> None:
 
 
 def leg_of(progress: int, added: Sequence[int | None]) -> int:
-    """The first element of the place where a request with so many words behind it stands; past the list, its length.
+    """Which leg a request with so many words behind it is: 0 only for none, else how many elements' words are there.
 
-    A place begins where the words of the elements in front of it end. The first is for no words only.
+    An element that adds none makes no leg of its own.
     """
     if progress == 0:
         return 0
     ended = added.index(None) if None in added else len(added)
-    begins = [0, *accumulate(words for words in added[:ended] if words is not None)]
-    behind = [words for words in begins if words]
-    if not behind:
-        return len(added)
-    return begins.index(max((words for words in behind if words <= progress), default=behind[0]))
+    boundaries = accumulate(words for words in added[:ended] if words)
+    return max(1, sum(boundary <= progress for boundary in boundaries))
+
+
+def place_of(leg: int, added: Sequence[int | None]) -> int:
+    """The place in the list of the first element that is a leg's fate; past the list, its length."""
+    for place, words in enumerate(added):
+        if leg == 0:
+            return place
+        leg -= words != 0
+    return len(added)
 
 
 def directive_in(proper: str) -> str | None:

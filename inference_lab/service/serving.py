@@ -23,9 +23,9 @@ from inference_lab.service.process import (
     take_signals,
 )
 from inference_lab.service.settings import Settings, StartError, settings_from
+from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
-from inference_lab.web.attempts import IN_MEMORY, Attempts
 from inference_lab.web.checks import Checks
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
@@ -39,6 +39,7 @@ from inference_lab.wire.transport import send_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
@@ -102,7 +103,7 @@ def announce(url: str, loaded: Loaded, more: str = "") -> None:
 class Serving:
     """Everything behind the port: the site with its models and engines, and the streams it plays.
 
-    `attempts_path` is the file that several processes count in.
+    `folder` is where several processes keep what they share.
     """
 
     def __init__(
@@ -110,10 +111,10 @@ class Serving:
         reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
         settings: Settings,
         loaded: Loaded,
-        attempts_path: str = IN_MEMORY,
+        folder: Path | None = None,
     ) -> None:
         self.loaded = loaded
-        attempts = Attempts(attempts_path)
+        attempts = Attempts(folder)
         self._pacer = pacer = Pacer(reactor, time.monotonic)
         endings = Endings(
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)

@@ -33,7 +33,7 @@ from twisted.logger import Logger
 from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
 from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
-from inference_lab.web.attempts import connect
+from inference_lab.storage.attempts import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,7 +49,6 @@ DEATHS: Final = 3
 """So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
 DEATHS_S: Final = 10.0
 _KILL_AFTER_S: Final = 5.0
-_ATTEMPTS: Final = "attempts.sqlite"
 
 _log: Final = Logger()
 
@@ -148,7 +147,7 @@ class Supervisor(Service):
         calm_collector()
         try:
             self._folder = Path(tempfile.mkdtemp(prefix="inference-lab-"))
-            connect(str(self._folder / _ATTEMPTS), create=True).close()
+            prepare(self._folder)
         except (OSError, sqlite3.Error) as error:
             _log.critical("no folder for what the workers count together: {error}", error=error)
             exit_with(1)
@@ -168,13 +167,7 @@ class Supervisor(Service):
         self._reactor.spawnProcess(
             worker,
             sys.executable,
-            [
-                sys.executable,
-                "-m",
-                "inference_lab.service.worker",
-                self._options,
-                str(self._folder / _ATTEMPTS),
-            ],
+            [sys.executable, "-m", "inference_lab.service.worker", self._options, str(self._folder)],
             env=environment,
             childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
         )

@@ -1,7 +1,7 @@
 """A worker process: serves on a socket that its parent has bound, until the parent says or dies.
 
-Started by `supervisor` alone, with the options as JSON and the file of attempts; see there for what the two tell each
-other.
+Started by `supervisor` alone, with the options as JSON and the folder of what workers share; see there for what the two
+tell each other.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shutil
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
@@ -64,10 +66,18 @@ class Leash:
 
 
 class WorkerService(Service):
-    """Owns the adopted port and the live streams of one worker."""
+    """Owns the adopted port and the live streams of one worker; `folder` is the parent's, of what workers share."""
 
-    def __init__(self, reactor: Any, port: IListeningPort, serving: Serving, drain_s: float) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        port: IListeningPort,
+        serving: Serving,
+        drain_s: float,
+        folder: Path,
+    ) -> None:
         self._reactor = reactor
+        self._folder = folder
         self._port = port
         self._serving = serving
         self._drain_us = round(drain_s * 1e6)
@@ -76,7 +86,7 @@ class WorkerService(Service):
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         """Report once the reactor runs."""
         super().startService()
-        self._leash.ended.addCallback(lambda _: self._reactor.stop() if self.running else None)
+        self._leash.ended.addCallback(lambda _: self._orphaned() if self.running else None)
         self._reactor.callWhenRunning(take_signals, self._reactor)
         self._reactor.callWhenRunning(self._ready)
 
@@ -89,6 +99,11 @@ class WorkerService(Service):
         on_further_signal(self._reactor, farewell.hurry)
         farewell.done.addCallback(lambda _: _report(b"drained\n"))
         return self._leash.ended.addCallback(self._close)
+
+    def _orphaned(self) -> None:
+        """The parent has not asked us to end, so it was killed and cannot tidy up."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._reactor.stop()
 
     def _close(self, _: None) -> Deferred[None] | None:
         self._serving.streams.end_all("shutdown")
@@ -117,9 +132,10 @@ def main() -> None:
     from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
     from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
 
+    folder = Path(sys.argv[2])
     try:
         settings = settings_from(json.loads(sys.argv[1]))
-        serving = Serving(reactor, settings, load_models(settings), sys.argv[2])
+        serving = Serving(reactor, settings, load_models(settings), folder)
     except StartError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)
@@ -127,7 +143,7 @@ def main() -> None:
         port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined]
     send_at_once(port)
     globalLogBeginner.beginLoggingTo([line_observer(sys.stdout)], redirectStandardIO=False)
-    service = WorkerService(reactor, port, serving, settings.drain_s)
+    service = WorkerService(reactor, port, serving, settings.drain_s, folder)
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()

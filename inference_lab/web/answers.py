@@ -21,8 +21,8 @@ from inference_lab.faults.script import echo_script, fault_script, healthy_scrip
 from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
 from inference_lab.progress.position import restarted
+from inference_lab.storage.attempts import Attempt, Attempts
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.attempts import Attempt, Attempts
 from inference_lab.web.checks import refuse_leg_keys, require_chunks, without_effect
 from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message

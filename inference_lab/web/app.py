@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab.errors import ApiError, not_found
-from inference_lab.web.attempts import attempts_deleted
+from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from twisted.python.failure import Failure
 
+    from inference_lab.storage.attempts import Attempts
     from inference_lab.web.answers import Answer, Answers
-    from inference_lab.web.attempts import Attempts
     from inference_lab.web.checks import Checks
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _PREFLIGHT: Final = (
     (
         "access-control-allow-headers",
-        "x-inference-lab-fault, x-test-id, authorization, content-type, x-request-id",
+        "x-inference-lab-fault, authorization, content-type, x-request-id, x-test-id",
     ),
     ("access-control-max-age", "86400"),
 )
@@ -115,8 +115,8 @@ class Lab:
     @app.route("/lab/attempts", methods=["DELETE"])
     def attempts(self, request: LabRequest) -> bytes:
         """Forget how often elements with `times` have been met."""
-        self._checks.accept_lab(request)
-        return _json(request, attempts_deleted(request, self._attempts))
+        self._checks.accept_look(request)
+        return _json(request, forget_attempts(request, self._attempts))
 
     @app.route("/lab/attempts", methods=["OPTIONS"])
     def preflight_delete(self, request: LabRequest) -> bytes:

@@ -75,14 +75,14 @@ class Checks:
         Raises:
             ApiError: 404 where clients may ask for none.
         """
-        self.accept_lab(request)
+        self.accept_look(request)
         return self._incidents
 
-    def accept_lab(self, request: LabRequest) -> None:
-        """Let a client look behind the scenes.
+    def accept_look(self, request: LabRequest) -> None:
+        """Let a client look behind the scenes, at `/lab/…`.
 
         Raises:
-            ApiError: 404 where clients may ask for no fault.
+            ApiError: 404 where clients may not direct the server either.
         """
         self.refuse_fault(request)
         if not self._directives:

@@ -40,8 +40,9 @@ def descriptors(pid: int) -> int:
 
 
 @pytest.fixture
-def pair(one_config: Path) -> Iterator[Server]:
-    """Two workers under the console script."""
+def pair(one_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Two workers under the console script; what they share is in `tmp_path`."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     server = start(one_config, "--enable-directives", "--workers", "2", how=CONSOLE)
     yield server
     server.stop()
@@ -96,38 +97,32 @@ def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanw
 
 
 def test_attempts_are_those_of_the_whole_service_in_a_private_folder_that_goes_with_it(
-    one_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Server, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    server = start(one_config, "--enable-directives", "--workers", "2", how=CONSOLE)
-    try:
-        (folder,) = tmp_path.iterdir()
-        assert folder.stat().st_mode & 0o777 == 0o700
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
 
-        def met(test: str) -> Counter[int]:
-            data = fault_request(CHAT, "ok;status=429;times=7", **{"x-test-id": test})
-            with ThreadPoolExecutor(8) as pool:
-                return Counter(
-                    answer.status for answer in pool.map(lambda _: ask(server.address, data), range(24))
-                )
+    def met(test: str) -> Counter[int]:
+        data = fault_request(CHAT, "ok;status=429;times=7", **{"x-test-id": test})
+        with ThreadPoolExecutor(8) as pool:
+            return Counter(answer.status for answer in pool.map(lambda _: ask(pair.address, data), range(24)))
 
-        assert met("a") == met("b") == {429: 7, 200: 17}
-        for worker in workers_of(server.pid):
-            os.kill(worker, signal.SIGKILL)
-        assert ask(server.address, request("GET", "/health")).status == 200
-        assert met("a") == {200: 24}, "a worker's death forgets nothing"
-        assert ask(server.address, request("DELETE", "/lab/attempts?test=a")).json == {"deleted": 1}
-        assert met("a") == {429: 7, 200: 17}
-        for file in folder.iterdir():
-            file.unlink()
-        mark = server.log.mark()
-        for worker in workers_of(server.pid):
-            os.kill(worker, signal.SIGKILL)
-        for index in range(2):
-            server.log.wait_for(rf"worker {index} ended with signal 9", since=mark)
-        assert met("a") == {503: 24}, "better none than each its own"
-    finally:
-        assert server.stop() == 0
+    assert met("a") == met("b") == {429: 7, 200: 17}
+    for worker in workers_of(pair.pid):
+        os.kill(worker, signal.SIGKILL)
+    assert ask(pair.address, request("GET", "/health")).status == 200
+    assert met("a") == {200: 24}, "a worker's death forgets nothing"
+    assert ask(pair.address, request("DELETE", "/lab/attempts?test=a")).json == {"deleted": 1}
+    assert met("a") == {429: 7, 200: 17}
+    for file in folder.iterdir():
+        file.unlink()
+    mark = pair.log.mark()
+    for worker in workers_of(pair.pid):
+        os.kill(worker, signal.SIGKILL)
+    for index in range(2):
+        pair.log.wait_for(rf"worker {index} ended with signal 9", since=mark)
+    assert met("a") == {503: 24}, "better none than each its own"
+    assert pair.stop() == 0
     assert not list(tmp_path.iterdir())
 
 
@@ -151,13 +146,14 @@ def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Pa
     server.log.wait_for(r"worker \d ended 3 times within 10 s, at last with signal 9: giving up")
 
 
-def test_workers_do_not_outlive_their_parent(pair: Server) -> None:
+def test_workers_do_not_outlive_their_parent_and_tidy_up_after_it(pair: Server, tmp_path: Path) -> None:
     workers = workers_of(pair.pid)
     with Connection(pair.address) as connection:
         connection.send(fault_request(CHAT, "stall"))
         connection.until(b"0000")
         pair.process.kill()
         assert eventually(lambda: all(has_ended(pid) for pid in workers))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_daemon_has_workers_too(one_config: Path, tmp_path: Path) -> None:

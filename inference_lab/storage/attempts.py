@@ -5,29 +5,24 @@ A count belongs to a test id (or none), a prompt and a place in the list. Severa
 
 from __future__ import annotations
 
-import re
 import sqlite3
 import weakref
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from inference_lab.errors import attempts_unavailable
-from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
-from inference_lab.web.filters import deletion_filters
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from inference_lab.wire.http import LabRequest
-
-IN_MEMORY: Final = ":memory:"
 MOST_PAGES: Final = 16_384
 """64 MiB, some 600,000 counts; more are refused."""
-_PROMPT: Final = re.compile(r"[0-9a-f]{16}")
+_FILE: Final = "attempts.sqlite"
+_MEMORY: Final = ":memory:"
 _PATIENCE_S: Final = 1.0
 """How long another process may hold the file."""
 
-_CREATE: Final = (
+_SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS attempts (test TEXT, prompt TEXT, place INTEGER, count INTEGER,"
     " PRIMARY KEY (test, prompt, place)) WITHOUT ROWID"
 )
@@ -39,16 +34,19 @@ _GIVE_BACK: Final = (
     "UPDATE attempts SET count = count - 1 WHERE test = :test AND prompt = :prompt AND place = :place",
     "DELETE FROM attempts WHERE test = :test AND prompt = :prompt AND place = :place AND count <= 0",
 )
+_DELETE: Final = (
+    "DELETE FROM attempts WHERE (:test IS NULL OR test = :test) AND (:prompt IS NULL OR prompt = :prompt)"
+)
 
 
 class Attempts:
-    """Counts in the SQLite file `path`, which must be there already, or in this process's memory.
+    """Counts in a file in `folder`, which `prepare` has made, or in the memory of this process.
 
     Every method raises ApiError, 503 `attempts_unavailable`, where it cannot count.
     """
 
-    def __init__(self, path: str = IN_MEMORY, *, most_pages: int = MOST_PAGES) -> None:
-        self._path = path
+    def __init__(self, folder: Path | None = None, *, most_pages: int = MOST_PAGES) -> None:
+        self._folder = folder
         self._most_pages = most_pages
         self._connection: sqlite3.Connection | None = None
 
@@ -63,50 +61,48 @@ class Attempts:
 
     def delete(self, *, test: str | None = None, prompt: str | None = None) -> int:
         """Forget the counts of a test, of a prompt (16 hex digits), of both, or all; answers how many there were."""
-        return self._run(
-            "DELETE FROM attempts WHERE (:test IS NULL OR test = :test) AND (:prompt IS NULL OR prompt = :prompt)",
-            test=test,
-            prompt=prompt,
-        )
+        return self._run(_DELETE, test=test, prompt=prompt)
 
     def _run(self, statement: str, **values: str | int | None) -> int:
         """How many rows it has changed."""
         try:
             if self._connection is None:
-                self._connection = connect(self._path)
-                self._connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
+                self._connection = self._open()
                 weakref.finalize(self, self._connection.close)
             return self._connection.execute(statement, values).rowcount
         except sqlite3.Error as error:
             raise attempts_unavailable(str(error)) from None
 
-
-def connect(path: str, *, create: bool = False) -> sqlite3.Connection:
-    """Open a file of counts; `create` makes it.
-
-    Raises:
-        sqlite3.Error: it cannot be opened; without `create`: it is not there.
-    """
-    in_memory = path == IN_MEMORY
-    place = path if in_memory else f"file:{quote(path)}?mode={'rwc' if create else 'rw'}"
-    connection = sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None, uri=not in_memory)
-    connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
-    if in_memory or create:
-        connection.execute("PRAGMA journal_mode = WAL")  # a process that is killed leaves the file whole
-        connection.execute(_CREATE)
-    return connection
+    def _open(self) -> sqlite3.Connection:
+        connection = _connect(_MEMORY) if self._folder is None else _connect(_url(self._folder, "rw"))
+        if self._folder is None:
+            connection.execute(_SCHEMA)
+        connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
+        return connection
 
 
-def attempts_deleted(request: LabRequest, attempts: Attempts) -> object:
-    """`DELETE /lab/attempts`: forget what the query names.
+def prepare(folder: Path) -> None:
+    """Make the file that several processes count in.
 
     Raises:
-        ApiError: 400 for a query that names nothing, 503 where nothing can be forgotten.
+        sqlite3.Error: it cannot be made.
     """
-    filters = deletion_filters(
-        request, {"test": (TEST_ID, TEST_ID_EXPECTED), "prompt": (_PROMPT, "16 hex digits in lower case")}
+    connection = _connect(_url(folder, "rwc"))
+    connection.execute("PRAGMA journal_mode = WAL")  # a process that is killed leaves the file whole
+    connection.execute(_SCHEMA)
+    connection.close()
+
+
+def _url(folder: Path, mode: str) -> str:
+    return (
+        f"{(folder / _FILE).absolute().as_uri()}?mode={mode}"  # without `rwc` a file that is gone is an error
     )
-    return {"deleted": attempts.delete(**filters)}
+
+
+def _connect(place: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None, uri=True)
+    connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
+    return connection
 
 
 def prompt_text(key: int) -> str:

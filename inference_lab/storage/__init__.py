@@ -1,0 +1,1 @@
+"""Shell: what outlives a request, in SQLite."""
