@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 
 from inference_lab.errors import bad_directive, body_too_large, invalid_test_id, not_found
-from inference_lab.faults.constraints import acts_without_stream
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
+from inference_lab.faults.streaming import acts_without_stream
 from inference_lab.identity import TEST_ID
 from inference_lab.web.requests import Common, read_body
 from inference_lab.web.served import Served
