@@ -169,6 +169,12 @@ def test_a_table_takes_the_keys_too(tmp_path: Path) -> None:
         plan_from_table({"mode": "reset", "times": True})
 
 
+def test_a_leg_that_shows_nothing_of_an_element_does_not_use_it_up(tmp_path: Path) -> None:
+    table = '[fault]\nmode = "ok"\nreject = "prefill"\ntimes = 1\n'
+    lab = MemoryLab(write(tmp_path, {"lab": MODEL.format(name="lab") + table}))
+    assert Conversation(lab).outcomes(None, 0, 3, 3) == ["256 whole", "400", "253 whole"]
+
+
 def test_an_incident_takes_the_keys_too(tmp_path: Path) -> None:
     (tmp_path / "faults").mkdir()
     (tmp_path / "faults" / "busy.toml").write_text('close = "terminator"\n[head]\nstatus = 418\n')
