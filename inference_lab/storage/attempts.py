@@ -28,7 +28,7 @@ _SCHEMA: Final = (
 )
 _TAKE: Final = (
     "INSERT INTO attempts VALUES (:test, :prompt, :place, 1)"
-    " ON CONFLICT DO UPDATE SET count = count + 1 WHERE count < :times"
+    " ON CONFLICT (test, prompt, place) DO UPDATE SET count = count + 1 WHERE count < :times"
 )
 _GIVE_BACK: Final = (
     "UPDATE attempts SET count = count - 1 WHERE test = :test AND prompt = :prompt AND place = :place",
