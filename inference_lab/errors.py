@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from inference_lab.identity import TEST_ID_EXPECTED
+
 
 class ApiError(Exception):
     """A refusal that the client sees as an HTTP status and an OpenAI-style error object.
@@ -55,6 +57,19 @@ def invalid_prompt(message: str) -> ApiError:
 def body_too_large(limit_bytes: int) -> ApiError:
     """413 for a body over the limit."""
     return ApiError(413, "body_too_large", f"the request body is larger than {limit_bytes} bytes")
+
+
+def invalid_test_id(text: str) -> ApiError:
+    """400 for an `x-test-id` that is none."""
+    shown = text if len(text) <= 80 else text[:80] + "…"
+    return ApiError(
+        400, "invalid_test_id", f"x-test-id is {shown!r}, expected {TEST_ID_EXPECTED}", param="x-test-id"
+    )
+
+
+def attempts_unavailable(reason: str) -> ApiError:
+    """503 where `times` cannot be counted: what the fault would do could not be told."""
+    return ApiError(503, "attempts_unavailable", f"attempts cannot be counted: {reason}")
 
 
 def overloaded(limit: int) -> ApiError:

@@ -1,8 +1,9 @@
-"""Response ids: on the fault path a digest of the request, so that the same request gives the same bytes."""
+"""Ids: of tests, and of responses, on the fault path a digest of the request: the same request gives the same bytes."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Final
 
 FIXED_CREATED: Final = 1_700_000_000
@@ -10,6 +11,10 @@ FIXED_CREATED: Final = 1_700_000_000
 
 CHAT_PREFIX: Final = "chatcmpl-"
 COMPLETIONS_PREFIX: Final = "cmpl-"
+
+TEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""The id of the test a request belongs to, in a header or a directive."""
+TEST_ID_EXPECTED: Final = "1 to 64 letters, digits, dots, dashes and underscores"
 
 
 def call_id(chat_id: str, index: int) -> str:

@@ -203,6 +203,8 @@ PROMISES: dict[str, Any] = {
     "tear": lambda p, value, *_: (bool(p.tail) or value == "byte:40") if value != "none" else True,
     "chunk_error": lambda p, value, *_: bool(p.rest) if value not in {"none", "trailer"} else True,
     "name": lambda *_: True,
+    "test": lambda *_: True,
+    "times": lambda *_: True,  # test_attempts.py
 }
 """Whether a value is kept, from what was parsed, all settings and the healthy answer."""
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.internet.address import IPv4Address
 
 from inference_lab.config.models import load
+from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
@@ -59,7 +60,7 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
 class MemoryLab:
     """A server of the models in a folder."""
 
-    def __init__(self, folder: Path, *, directives: bool = True) -> None:
+    def __init__(self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         pacer = Pacer(self.clock, self.clock.seconds)
@@ -70,15 +71,17 @@ class MemoryLab:
         ]
         models = ServedModels(served)
         streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
+        attempts = attempts or Attempts()
         answers = Answers(
             streams,
+            attempts,
             directives=directives,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
         tally = Tally()
         metrics = MetricsPage(pacer, tally, streams, served, None)
-        lab = Lab(models, Checks(models, directives=directives), answers, metrics)
+        lab = Lab(models, Checks(models, directives=directives), answers, attempts, metrics)
         self._site = LabSite(
             lab.app.resource(), endings=endings, max_body_bytes=2**24, tally=tally, reactor=self.clock
         )

@@ -188,7 +188,8 @@ def test_what_else_is_set_is_refused_with_the_reason(setting: str) -> None:
         plan_from_header(f"captured;{setting}", KNOWN)
     key = setting.partition("=")[0]
     assert str(refused.value).startswith(
-        f"captured: {key} does not go with an incident, whose file says all that is sent; only delay_ms and name do"
+        f"captured: {key} does not go with an incident, whose file says all that is sent;"
+        " only delay_ms, name, test and times do"
     )
 
 

@@ -1,8 +1,10 @@
 """Lists of fates: which leg a request is, which lists are refused, and the directive in a prompt."""
 
+from dataclasses import replace
+
 import pytest
 
-from inference_lab.progress.legs import Fate, check, directive_in, leg_of, words_added
+from inference_lab.progress.legs import Fate, check, directive_in, leg_of, place_of, words_added
 
 OK = Fate("text", None)
 
@@ -34,6 +36,42 @@ def test_the_leg_is_the_number_of_boundaries_passed_and_never_again_the_first(
 def test_a_leg_without_end_is_the_last() -> None:
     assert [leg_of(progress, [5, 3, None]) for progress in (0, 5, 8, 10_000)] == [0, 1, 2, 2]
     assert [leg_of(progress, [None]) for progress in (0, 1)] == [0, 1]
+
+
+def test_what_is_counted_adds_its_words_and_shares_its_place_without_any() -> None:
+    fates = [Fate("text", 0), OK, Fate("text", 5), Fate("text", 2, overlap=4), Fate("text", 9, silent=True)]
+    counted = [replace(fate, counted=True) for fate in fates]
+    assert words_added(counted) == [0, 0, 5, 0, 0]
+    check(words_added([*counted, OK]), range(5))
+    with pytest.raises(ValueError, match=r"element 1 .* never ends"):
+        check([0, None, 5], [0, 2])
+
+
+def test_what_only_a_later_leg_does_counts_from_the_first_words_on() -> None:
+    busy = Fate("text", 0, counted=True)
+    late = Fate("text", 4, overlap=3)
+    assert words_added([busy, late, busy, late]) == [0, 4, 0, 1]
+    assert words_added([Fate("call", 3, silent=True), Fate("call", 3, silent=True), Fate("call", 3)]) == [
+        2,
+        0,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("added", "places"),
+    [
+        ([0, 5, 0, 0, 3, None], {0: 0, 1: 2, 5: 2, 7: 2, 8: 5, 99: 5}),
+        ([5, 0], {0: 0, 5: 1, 9: 1}),
+        ([0, 0, None], {0: 0, 1: 3}),
+        ([0], {0: 0, 1: 1}),
+        ([2, 3], {0: 0, 1: 1, 2: 1, 5: 2}),
+    ],
+)
+def test_a_leg_begins_with_the_first_element_behind_its_words(
+    added: list[int | None], places: dict[int, int]
+) -> None:
+    assert {progress: place_of(leg_of(progress, added), added) for progress in places} == places
 
 
 @pytest.mark.parametrize("added", [[0], [None], [1, 1], [1, None]])

@@ -9,6 +9,7 @@ from inference_lab.faults.plan import FaultPlan, plan_from_header, plan_from_pro
 
 CUT = parse_directive("cut_between_frames;after_chunks=5")
 STALL = parse_directive("stall")
+OK = parse_directive("ok")
 STALL_3 = parse_directive("stall;after_chunks=3")
 STALL_1 = parse_directive("stall;after_chunks=1")
 
@@ -42,7 +43,7 @@ def test_the_announcement_of_a_call_is_no_word() -> None:
 
 def test_ok_alone_is_the_engine() -> None:
     assert plan_from_header("ok").fault_for(0) is None
-    assert plan_from_header("ok") == FaultPlan((None,), every_leg=True)
+    assert plan_from_header("ok") == FaultPlan((OK,), every_leg=True)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_a_list_whose_legs_cannot_be_told_apart_or_read_is_refused(text: str, re
 def test_a_table_with_a_mode_meets_every_request_and_legs_each_leg() -> None:
     assert plan_from_table({"mode": "stall"}) == FaultPlan((STALL,), every_leg=True)
     legs = [{"mode": "cut_between_frames", "after_chunks": 5}, {"mode": "stall"}, {"mode": "ok"}]
-    assert plan_from_table({"legs": legs}) == FaultPlan((CUT, STALL, None))
+    assert plan_from_table({"legs": legs}) == FaultPlan((CUT, STALL, OK))
     assert plan_from_table({"legs": legs[:1]}).fault_for(1) is None
 
 

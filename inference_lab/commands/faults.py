@@ -63,8 +63,10 @@ def _listed(value: dict[str, list[dict[str, str]]]) -> Iterator[str]:
 def _shown(legs: list[dict[str, Any]]) -> Iterator[str]:
     """Each leg's script, an event a line."""
     for leg in legs:
-        if len(legs) > 1 or leg["progress"]:
-            yield f"leg {leg['leg']}, {leg['progress']} words into the answer"
+        times = leg.get("times")
+        if len(legs) > 1 or leg["progress"] or times:
+            first = "" if times is None else ", first request" if times == 1 else f", first {times} requests"
+            yield f"leg {leg['leg']}, {leg['progress']} words into the answer{first}"
         yield leg["fault"] or "ok"
         now_ms = 0
         for event in leg["events"]:

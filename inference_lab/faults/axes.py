@@ -19,6 +19,7 @@ from inference_lab.faults.values import (
     Code,
     Flag,
     HeaderText,
+    Identifier,
     Integer,
     IntegerOrHeader,
     Kind,
@@ -165,4 +166,9 @@ AXES: Final[Mapping[str, Axis]] = {
     "idle_ms": Axis(_MS, "how long an idle connection lives, with close=idle_close"),
     "dialect": Axis(Choice(*DIALECTS), "whose way of writing a stream; else the model's"),
     "name": Axis(Text(), "a name for the log"),
+    "test": Axis(Identifier(), "the id of the test that asks, where no header `x-test-id` says one"),
+    "times": Axis(
+        Integer(U32_MAX, least=1),
+        "so many requests of a test and prompt meet it, then what is next in the list",
+    ),
 }

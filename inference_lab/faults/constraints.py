@@ -14,52 +14,16 @@ import msgspec
 from inference_lab.answers.dialects import LAB
 from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
 from inference_lab.faults.errors import VARIANTS
-from inference_lab.faults.leg_keys import LEG_KEYS, leg_key
+from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.faults.sse import KEYS as SSE_KEYS
+from inference_lab.faults.streaming import CONTENT_KEYS, STREAM_KEYS, STREAM_KEYS_BUT_AT, WHOLE_CLOSES
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
 
-# What shapes content frames, and what a stream that never gets to them cannot show.
-CONTENT_KEYS: Final = (
-    "after_chunks",
-    "content",
-    "reasoning_key",
-    "tokens_per_frame",
-    "frame_bytes",
-    "tear",
-    "malformed",
-    "sequence",
-    "then",
-    "pause_ms",
-    "text_in_finish",
-    "finish",
-    "usage",
-    *(key for key in LEG_KEYS if key != "reject"),  # a rejection needs no content
-)
-# What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.
-STREAM_KEYS_BUT_AT: Final = (
-    *CONTENT_KEYS,
-    "reject",
-    "error",
-    "done",
-    "content_type",
-    "heartbeat",
-    "heartbeat_ms",
-    "beats",
-    *SSE_KEYS,
-    "segment",
-    "gap_ms",
-    "length",
-    "chunk_error",
-    "encoding",
-)
-STREAM_KEYS: Final = (*STREAM_KEYS_BUT_AT, "at")
 # How many frames these contents take at least.
 CALL_FRAMES: Final = {"tool_call_parallel": 5, "tool_call_complete": 3}
-# What a request can meet that asked for no stream.
-WHOLE_CLOSES: Final = ("terminator", "fin", "rst", "hang")
 # Closes that need the response to be whole, and those behind which a client may go on.
 COMPLETE: Final = ("terminator", "terminator_rst", "idle_close", "stale")
 
@@ -389,14 +353,3 @@ def broken(death: Death, settings: Mapping[str, object], row: Death) -> str | No
             if key in counted and not constraint.holds(death):
                 return f"{key} {constraint.reason}".replace(" =", "=", 1)
     return None
-
-
-def acts_without_stream(death: Death) -> bool:
-    """Whether a death has an effect on a request that asked for no stream."""
-    if death.status != HEALTHY.status or death.at == "request":
-        return True
-    if death.answer_as != HEALTHY.answer_as:
-        return death.answer_as != "json"  # which is the answer such a request gets anyway
-    is_plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in STREAM_KEYS)
-    is_plain = is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
-    return is_plain and (death.ttft_ms > 0 or death.strict_params)

@@ -107,9 +107,13 @@ class Death(msgspec.Struct, frozen=True, kw_only=True):
     # who writes it: None is the model's own dialect; `given` are the keys that then win over the dialect
     dialect: str | None = None
     given: frozenset[str] = frozenset()
-    # for whoever reads the log
+    # for whoever reads the log; whose requests they are, and how many of them meet it
     name: str | None = None
+    test: str | None = None
+    times: int | None = None
 
 
 HEALTHY: Final = Death()
 DEFAULTS: Final[dict[str, object]] = msgspec.structs.asdict(HEALTHY)
+LABELS: Final = ("name", "test", "times")
+"""What changes nothing about the response."""

@@ -13,11 +13,11 @@ import msgspec
 
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.constraints import broken
-from inference_lab.faults.death import HEALTHY, NONE, Death
+from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
-from inference_lab.faults.modes import MODES, Mode
+from inference_lab.faults.modes import MODES, OK, Mode
 from inference_lab.faults.values import Code, Signed, Sub, Text, Value
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _BROKEN_OFF: Final[Mapping[str, frozenset[object]]] = {
 
 
 # What may be set beside an incident, whose file says everything that is sent.
-_INCIDENT_KEYS: Final = ("delay_ms", "name")
+_INCIDENT_KEYS: Final = ("delay_ms", *LABELS)
 # What a dialect has its own way with, unless the directive says otherwise.
 _OVER_DIALECT: Final = {"comments", "content_type", "reasoning_key", "text_in_finish"}
 
@@ -73,6 +73,11 @@ class Fault(msgspec.Struct, frozen=True):
     settings: tuple[tuple[str, Value], ...]
     death: Death
     incident: Incident | None = None
+
+    @property
+    def is_engine(self) -> bool:
+        """Whether it is no fault: `ok` alone, or with keys only that change nothing about the response."""
+        return self.mode == OK and all(key in LABELS for key, _ in self.settings)
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
@@ -182,7 +187,7 @@ def _replay(incident: Incident, settings: dict[str, Value]) -> Fault:
         if key not in _INCIDENT_KEYS:
             raise MalformedError(
                 f"{incident.name}: {key} does not go with an incident, whose file says all that is sent;"
-                f" only {' and '.join(_INCIDENT_KEYS)} do"
+                f" only {', '.join(_INCIDENT_KEYS[:-1])} and {_INCIDENT_KEYS[-1]} do"
             )
     death = msgspec.structs.replace(HEALTHY, close=incident.close, **settings)
     return Fault(incident.name, tuple(settings.items()), death, incident)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.death import HEALTHY, NONE, Death
+from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,12 +91,13 @@ def on_leg(death: Death, progress: int) -> Death | None:
         return death
     plain = msgspec.structs.replace(death, **{key: getattr(HEALTHY, key) for key in LEG_KEYS})
     if not progress:
-        bare = msgspec.structs.replace(plain, name=None, delay_ms=HEALTHY.delay_ms)
+        bare = msgspec.structs.replace(plain, delay_ms=HEALTHY.delay_ms, **dict.fromkeys(LABELS))
         return None if bare == HEALTHY else plain
     if death.reject != HEALTHY.reject:
         row = REJECTIONS[death.reject]
         if "status" in row:  # not a stream: nothing of one is left
-            return msgspec.structs.replace(HEALTHY, name=death.name, ttft_ms=death.ttft_ms, **row)
+            labels = {key: getattr(death, key) for key in LABELS}
+            return msgspec.structs.replace(HEALTHY, ttft_ms=death.ttft_ms, **labels, **row)
         return _emptied(plain, row)
     return _emptied(plain, _INSTANT_STOP) if death.instant_stop else death
 

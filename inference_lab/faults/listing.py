@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from inference_lab.faults.axes import AXES
-from inference_lab.faults.constraints import CONSTRAINTS, CONTENT_KEYS, STREAM_KEYS, STREAM_KEYS_BUT_AT
+from inference_lab.faults.constraints import CONSTRAINTS
 from inference_lab.faults.death import HEALTHY, UNLIMITED
 from inference_lab.faults.directive import spelled
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.modes import MODES, OK
+from inference_lab.faults.streaming import CONTENT_KEYS, STREAM_KEYS, STREAM_KEYS_BUT_AT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -16,55 +17,81 @@ from inference_lab.faults.directive import (
     fault_from_element,
     fault_from_table,
 )
-from inference_lab.faults.grammar import Element, GrammarError, parse
+from inference_lab.faults.grammar import GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg
-from inference_lab.faults.modes import OK
-from inference_lab.progress.legs import Fate, check, leg_of, words_added
+from inference_lab.progress.legs import Fate, check, leg_of, place_of, words_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inference_lab.answers.pieces import Channel
 
+Take: TypeAlias = Callable[[int, int], bool]
+"""Counts a request for the element at a place of the list; False when its `times`, the second number, are used up."""
+
+
+def first_time(place: int, times: int) -> bool:
+    """What the first request of a prompt finds: nothing is used up yet."""
+    del place, times
+    return True
+
 
 class FaultPlan(msgspec.Struct, frozen=True):
-    """A validated plan: element j is the fate of leg j, None a healthy one; behind the last all legs are healthy.
+    """A validated plan: element j is the fate of leg j; behind the last all legs are healthy.
 
-    With `every_leg` its one element meets every request instead, whatever has been passed on. Raises DirectiveError
-    when built from a list whose legs cannot be told apart.
+    An element with `times` is the fate of so many requests, then the next element stands in its place. With
+    `every_leg` the one element meets every request instead, whatever has been passed on. Raises DirectiveError when
+    built from a list whose legs cannot be told apart, or that has two test ids.
     """
 
-    elements: tuple[Fault | None, ...]
+    elements: tuple[Fault, ...]
     every_leg: bool = False
 
     def __post_init__(self) -> None:
         for place, element in enumerate(self.elements[:-1]):
-            if element is not None and element.death.sequence.word != "none":
+            if element.death.sequence.word != "none":
                 raise DirectiveError(f"element {place} of the list has a sequence: only the last may")
-            if element is not None and element.death.restart:
+            if element.death.restart:
                 raise DirectiveError(f"element {place} of the list has restart: only the last may")
         only = self.elements[0] if len(self.elements) == 1 and not self.every_leg else None
         key = only and leg_key(only.death)
         if key:
             raise DirectiveError(f"{key} is for later legs, and the list has the first one only")
+        ids = sorted(self._tests)
+        if len(ids) > 1:
+            raise DirectiveError(f"the list has the test ids {ids[0]} and {ids[1]}: a request is of one test")
+        counted = [place for place, element in enumerate(self.elements) if element.death.times is not None]
+        added = self.words_per_leg()
         try:
-            check(self.words_per_leg())
+            check(added, counted)
         except ValueError as error:
             raise DirectiveError(str(error)) from None
+        for place in counted if not self.every_leg else ():
+            if not any(added[:place]) and on_leg(self.elements[place].death, 0) is None:
+                raise DirectiveError(
+                    f"element {place} of the list has {leg_key(self.elements[place].death)}, which the first leg cannot"
+                    " show, so that its times would never be used up"
+                )
 
     def words_per_leg(self) -> list[int | None]:
         """The words that each leg passes on; None: all the rest."""
-        return words_added([_fate(element, place) for place, element in enumerate(self.elements)])
+        return words_added([_fate(element) for element in self.elements])
 
-    def fault_for(self, progress: int) -> Fault | None:
-        """The fault of the leg that begins `progress` whole words into the answer; None: the engine answers."""
-        leg = 0 if self.every_leg else leg_of(progress, self.words_per_leg())
-        fault = self.elements[leg] if leg < len(self.elements) else None
-        death = fault and on_leg(fault.death, progress)
-        if fault is None or death is None or death is fault.death:
-            return fault if death else None
-        return msgspec.structs.replace(fault, death=death)
+    def fault_for(self, progress: int, take: Take = first_time) -> Fault | None:
+        """The fault of the leg that begins `progress` whole words into the answer; None: the engine answers.
+
+        `take` is asked for an element with `times`, and may raise what it likes where it cannot count.
+        """
+        added = self.words_per_leg()
+        begin = 0 if self.every_leg else place_of(leg_of(progress, added), added)
+        for place, fault in enumerate(self.elements[begin:], begin):
+            death = on_leg(fault.death, progress)
+            if death is None:
+                return None
+            if death.times is None or take(place, death.times):
+                return None if fault.is_engine else msgspec.structs.replace(fault, death=death)
+        return None
 
     def leg_for(self, progress: int) -> int | None:
         """The number of the leg that begins there; None where the plan meets each request alike."""
@@ -73,8 +100,16 @@ class FaultPlan(msgspec.Struct, frozen=True):
     @property
     def leg_key(self) -> str | None:
         """The leg-only key of a plan that meets every request, where it has one."""
-        fault = self.elements[0] if self.every_leg else None
-        return None if fault is None else leg_key(fault.death)
+        return leg_key(self.elements[0].death) if self.every_leg else None
+
+    @property
+    def test(self) -> str | None:
+        """The id of the test that asks, where an element says it."""
+        return next(iter(self._tests), None)
+
+    @property
+    def _tests(self) -> set[str]:
+        return {element.death.test for element in self.elements if element.death.test is not None}
 
 
 def plan_from_header(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPlan:
@@ -126,44 +161,32 @@ def _listed(incidents: Incidents) -> Iterator[None]:
         raise MalformedError(error.reason, incidents) from None
 
 
-def _elements(text: str, incidents: Incidents) -> tuple[Fault | None, ...]:
+def _elements(text: str, incidents: Incidents) -> tuple[Fault, ...]:
     try:
         elements = parse(text)
     except GrammarError as error:
         raise MalformedError(str(error)) from None
-    return tuple(
-        None if _is_engine(element) else fault_from_element(element, incidents) for element in elements
-    )
+    return tuple(fault_from_element(element, incidents) for element in elements)
 
 
-def _is_engine(element: Element) -> bool:
-    """`ok` alone, or with only a name, is the engine; with any other key it is a death like the others."""
-    return element.mode == OK and all(key == "name" for key, _ in element.settings)
-
-
-def _leg_from_table(place: int, leg: object, incidents: Incidents) -> Fault | None:
+def _leg_from_table(place: int, leg: object, incidents: Incidents) -> Fault:
     if not isinstance(leg, dict):
         raise DirectiveError(f"legs[{place}] is not a table")
-    is_engine = leg.get("mode") == OK and leg.keys() <= {"mode", "name"}
-    return None if is_engine else fault_from_table(leg, incidents)
+    return fault_from_table(leg, incidents)
 
 
-def _fate(element: Fault | None, place: int) -> Fate:
+def _fate(element: Fault) -> Fate:
     """What an element adds, in words of its channel; without end where it runs to the end of the answer."""
-    if element is None:
-        return Fate("text", None)
+    death, counted = element.death, element.death.times is not None
     if element.incident is not None:
-        return Fate("text", element.incident.words)
-    death = element.death
-    if place and (death.instant_stop or death.reject != HEALTHY.reject):
-        return Fate("text", 0)
+        return Fate("text", element.incident.words, counted=counted)
+    silent = death.instant_stop or death.reject != HEALTHY.reject
     if death.at != "frames" or death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as:
-        return Fate("text", 0)
+        return Fate("text", 0, counted=counted)
     if death.after_chunks == ALL or death.then == "rest":
-        return Fate("text", None)
+        return Fate("text", None, silent=silent, counted=counted)
     words = words_in(int(death.after_chunks), death.tokens_per_frame) + death.text_in_finish
     if death.content == "tool_call_parallel":
         words -= 1  # the second announcement
     channel: Channel = "call" if death.content.startswith("tool_call") else "text"
-    # On the first leg there is nothing to repeat and nothing to leave out.
-    return Fate(channel, words, overlap=death.overlap if place else 0, skip=death.skip if place else 0)
+    return Fate(channel, words, overlap=death.overlap, skip=death.skip, silent=silent, counted=counted)

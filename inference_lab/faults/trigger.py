@@ -12,7 +12,7 @@ from inference_lab.prompts.echo import Echo
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.faults.plan import FaultPlan
+    from inference_lab.faults.plan import FaultPlan, Take
 
 
 CONFIGURED: Final = "[fault]"
@@ -30,6 +30,11 @@ class Trigger(msgspec.Struct, frozen=True):
     echo: Echo | None = None
     leg: int | None = None
 
+    @property
+    def word(self) -> str:
+        """Who asked for it, in a word."""
+        return "config" if self.source == CONFIGURED else self.source
+
 
 def choose(
     progress: int,
@@ -37,19 +42,22 @@ def choose(
     find_in_prompt: Callable[[], FaultPlan | None],
     configured: FaultPlan | None,
     find_echo: Callable[[], Echo | None],
+    take: Take,
 ) -> Trigger:
     """The first that is there: the header's plan, the prompt's, the model's own, an echo-directive, the engine.
 
-    A plan decides even where it says that this leg, `progress` words into the answer, is healthy. What stands below
-    the first that is there is not looked for.
+    A plan decides even where it says that this leg, `progress` words into the answer, is healthy; `take` counts for
+    its elements with `times`. What stands below the first that is there is not looked for.
     """
     if header is not None:
-        return Trigger("header", fault=header.fault_for(progress), leg=header.leg_for(progress))
+        return Trigger("header", fault=header.fault_for(progress, take), leg=header.leg_for(progress))
     in_prompt = find_in_prompt()
     if in_prompt is not None:
-        return Trigger("prompt", fault=in_prompt.fault_for(progress), leg=in_prompt.leg_for(progress))
+        return Trigger("prompt", fault=in_prompt.fault_for(progress, take), leg=in_prompt.leg_for(progress))
     if configured is not None:
-        return Trigger(CONFIGURED, fault=configured.fault_for(progress), leg=configured.leg_for(progress))
+        return Trigger(
+            CONFIGURED, fault=configured.fault_for(progress, take), leg=configured.leg_for(progress)
+        )
     echo = find_echo()
     if echo is not None:
         return Trigger("echo", echo=echo)

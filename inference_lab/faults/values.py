@@ -8,6 +8,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from inference_lab.faults.grammar import Word, shown
+from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 
 U32_MAX: Final = 2**32 - 1
 U64_MAX: Final = 2**64 - 1
@@ -177,6 +178,19 @@ class HeaderText(Text):
 
     def _checked(self, text: str) -> str:
         if not _HEADER_VALUE.fullmatch(text):
+            raise ValueError(shown(text))
+        return text
+
+
+class Identifier(Text):
+    """A test's id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.expected = TEST_ID_EXPECTED
+
+    def _checked(self, text: str) -> str:
+        if not TEST_ID.fullmatch(text):
             raise ValueError(shown(text))
         return text
 

@@ -1,7 +1,7 @@
 """Which leg of an answer a request is, by the words already passed on; and a prompt's directive."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -17,8 +17,9 @@ _STOP: Final = re.compile('"|>>')
 class Fate(msgspec.Struct, frozen=True):
     """What one element of a list does to its leg, as far as words go.
 
-    `frames` is None for a leg that runs to the end of the answer. `overlap` repeats so many words of the leg
-    before, `skip` leaves so many out.
+    `frames` is None for a leg that runs to the end of the answer. What only a later leg does: `overlap` repeats so many
+    words of the leg before, `skip` leaves so many out, `silent` says none. `counted`: it is passed over after some
+    requests, so that the next element need not be told from it by words.
     """
 
     channel: Channel
@@ -26,45 +27,70 @@ class Fate(msgspec.Struct, frozen=True):
     words_per_frame: int = 1
     overlap: int = 0
     skip: int = 0
+    silent: bool = False
+    counted: bool = False
 
 
 def words_added(fates: Sequence[Fate]) -> list[int | None]:
     """The words each leg adds, None without end: its frames' words, but for the call's announcement.
 
-    A call is announced once, by the first leg that is in it; later legs of a list continue its argument.
+    A call is announced once, by the first leg that is in it; later legs of a list continue its argument. A counted
+    element that has no end, or adds no word, adds 0: it shares its place with the next.
     """
     added: list[int | None] = []
-    announced = False
+    announced = later = False
     for fate in fates:
-        announces = fate.channel == "call" and not announced
+        silent = later and fate.silent
+        announces = fate.channel == "call" and not (announced or silent)
         announced = announced or announces
-        frames = None if fate.frames is None else max(0, fate.frames - announces)
-        added.append(None if frames is None else frames * fate.words_per_frame - fate.overlap + fate.skip)
+        words: int | None = 0
+        if not silent:
+            words = None if fate.frames is None else max(0, fate.frames - announces) * fate.words_per_frame
+            words = words - fate.overlap + fate.skip if words is not None and later else words
+        words = max(0, words or 0) if fate.counted else words
+        later = later or words != 0
+        added.append(words)
     return added
 
 
-def check(added: Sequence[int | None]) -> None:
-    """Refuse a list whose legs cannot be told apart; a list of one has no next leg and always passes.
+def check(added: Sequence[int | None], counted: Collection[int] = ()) -> None:
+    """Refuse a list whose legs cannot be told apart, by words or because the element of a place is `counted`.
+
+    A list of one has no next leg and always passes.
 
     Raises:
         ValueError: in a list of two or more an element adds no word, or one that is not the last has no end.
     """
     for place, words in enumerate(added if len(added) > 1 else ()):
+        if place in counted:
+            continue
         if words is None and place < len(added) - 1:
             raise ValueError(f"element {place} of the list never ends: only the last may be without a death")
         if words is not None and words < 1:
             raise ValueError(
-                f"element {place} of the list adds no word: the next leg could not be told from it"
+                f"element {place} of the list adds no word: the next leg could not be told from it without times=N"
             )
 
 
 def leg_of(progress: int, added: Sequence[int | None]) -> int:
-    """Which leg a request with so many words behind it is: 0 only for none; past the list, its length."""
+    """Which leg a request with so many words behind it is: 0 only for none, else how many elements' words are there.
+
+    An element that adds none makes no leg of its own.
+    """
     if progress == 0:
         return 0
     ended = added.index(None) if None in added else len(added)
-    boundaries = accumulate(words for words in added[:ended] if words is not None)
+    boundaries = accumulate(words for words in added[:ended] if words)
     return max(1, sum(boundary <= progress for boundary in boundaries))
+
+
+def place_of(leg: int, added: Sequence[int | None]) -> int:
+    """The place in the list of the first element that is a leg's fate; past the list, its length."""
+    for place, words in enumerate(added):
+        if leg == 0:
+            return place
+        leg -= words != 0
+    return len(added)
 
 
 def directive_in(proper: str) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from inference_lab.formats import Format
+from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 from inference_lab.json_text import Ends, scan, spaced
 from inference_lab.prompts.calls import Call
 from inference_lab.tokens import encode
@@ -16,11 +17,12 @@ _CLOSING: Final = re.compile(r"[ \t\n\r]*>>")
 
 
 class Echo(msgspec.Struct, frozen=True):
-    """An answer to be given verbatim."""
+    """An answer to be given verbatim; `test` is the id of the test that asks."""
 
     text: str
     tool_calls: tuple[Call, ...]
     finish_reason: str
+    test: str | None = None
 
     @property
     def text_pieces(self) -> list[str]:
@@ -41,6 +43,11 @@ class _Answer(msgspec.Struct, forbid_unknown_fields=True):
     text: str | None = None
     tool_calls: list[_Call] | None = None
     finish_reason: str | None = None
+    test: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.test is not None and not TEST_ID.fullmatch(self.test):
+            raise ValueError(f"test is {self.test[:80]!r}, expected {TEST_ID_EXPECTED}")
 
 
 def find(texts: Iterable[str]) -> Echo | None:
@@ -49,7 +56,7 @@ def find(texts: Iterable[str]) -> Echo | None:
     Linear in the texts' length: see `json_text.scan`.
 
     Raises:
-        ValueError: its JSON has another shape than `{text, tool_calls: [{name, arguments}], finish_reason}`.
+        ValueError: its JSON has another shape than `{text, tool_calls: [{name, arguments}], finish_reason, test}`.
     """
     for text in reversed(list(texts)):
         start = text.rfind(_OPENING)
@@ -82,4 +89,5 @@ def _echo(value: msgspec.Raw) -> Echo:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"<<respond:…>>: {error}") from None
     finish = answer.finish_reason
-    return Echo(answer.text or "", calls, finish if finish is not None else "tool_calls" if calls else "stop")
+    reason = finish if finish is not None else "tool_calls" if calls else "stop"
+    return Echo(answer.text or "", calls, reason, answer.test)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import IService, Service
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
@@ -26,6 +24,7 @@ from inference_lab.service.process import (
     take_signals,
 )
 from inference_lab.service.settings import Settings, StartError, settings_from
+from inference_lab.storage.attempts import Attempts
 from inference_lab.storage.database import MEMORY, DatabaseError, prepare
 from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
@@ -51,14 +50,9 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
 
+    from inference_lab.service.shared import Shared
+
 _log: Final = Logger()
-
-
-class Journal(NamedTuple):
-    """Where the journal of several processes is, and the directory that goes with it when the service ends."""
-
-    path: str
-    folder: str | None = None
 
 
 class LabService(Service):
@@ -114,15 +108,25 @@ def announce(url: str, loaded: Loaded, more: str = "") -> None:
 
 
 class Serving:
-    """Everything behind the port: the site with its models and engines, and the streams it plays."""
+    """Everything behind the port: the site with its models and engines, and the streams it plays.
 
-    def __init__(self, reactor: Any, settings: Settings, loaded: Loaded) -> None:  # noqa: ANN401
+    `shared` is what several processes have in common.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        settings: Settings,
+        loaded: Loaded,
+        shared: Shared | None = None,
+    ) -> None:
         self.loaded = loaded
+        attempts = Attempts(None if shared is None else shared.folder)
         self._pacer = pacer = Pacer(reactor, time.monotonic)
         self.store: Store | None = None
         if settings.records:
             self.store = Store(
-                settings.journal or MEMORY,
+                settings.journal or (MEMORY if shared is None else shared.journal),
                 reactor.callFromThread,
                 time.time,
                 most_rows=settings.journal_rows,
@@ -144,9 +148,12 @@ class Serving:
         ]
         models = ServedModels(served)
         tally = Tally(route_of)
-        self._metrics = MetricsPage(pacer, tally, self.streams, served, self.store)
+        self._metrics = MetricsPage(
+            pacer, tally, self.streams, served, self.store, None if shared is None else str(shared.metrics)
+        )
         answers = Answers(
             self.streams,
+            attempts,
             directives=settings.directives,
             wall_seconds=time.time,
             random_digits=lambda: secrets.token_hex(12),
@@ -154,7 +161,7 @@ class Serving:
             incidents=loaded.incidents,
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-        lab = Lab(models, checks, answers, self._metrics, self._pages)
+        lab = Lab(models, checks, answers, attempts, self._metrics, self._pages)
         self.site = LabSite(
             lab.app.resource(),
             endings=endings,
@@ -212,7 +219,6 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
             options,
             loaded,
             logs_to_stdout=logs_to_stdout,
-            journal=_shared_journal(settings),
         )
     serving = Serving(reactor, settings, loaded)
     port = _listen(reactor, settings, serving.site)
@@ -225,18 +231,6 @@ def _prepare(journal: str) -> None:
         prepare(journal)
     except DatabaseError as error:
         raise StartError(f"--journal {error}") from None
-
-
-def _shared_journal(settings: Settings) -> Journal | None:
-    """The file that all workers write; without a name of the user's, one in a directory of our own."""
-    if not settings.records:
-        return None
-    if settings.journal is not None:
-        return Journal(settings.journal)
-    folder = mkdtemp(prefix="inference-lab-")  # mode 0700
-    journal = Journal(str(Path(folder) / "journal.sqlite"), folder)
-    _prepare(journal.path)
-    return journal
 
 
 def load_models(settings: Settings) -> Loaded:
@@ -283,8 +277,6 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
     """What no request on this port could meet."""
     for model in models:
         for fault in model.fault.elements if model.fault is not None else ():
-            if fault is None:
-                continue
             close = fault.death.close
             reason = None
             if ("rst" in close or close == "stale") and isinstance(port.getHost(), UNIXAddress):

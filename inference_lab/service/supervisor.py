@@ -6,6 +6,8 @@ the one that takes its place: only the dead worker's own streams are lost.
 
 A worker says `ready` and later `drained` on its descriptor 4; SIGTERM tells it to refuse what is new and to finish what
 is healthy, the end of its standard input to end. That input also ends when the parent does, however it does.
+
+What the service counts as a whole stands in a folder that only its user can read, and goes with the parent.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
@@ -28,6 +29,7 @@ from twisted.logger import Logger
 from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
 from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
+from inference_lab.service.shared import METRICS_VARIABLE, Shared, make_shared
 from inference_lab.storage.database import DatabaseError, end_lost
 
 if TYPE_CHECKING:
@@ -36,7 +38,6 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.config.models import Loaded
-    from inference_lab.service.serving import Journal
     from inference_lab.service.settings import Settings
 
 SOCKET_FD: Final = 3
@@ -62,19 +63,18 @@ class Supervisor(Service):
         loaded: Loaded,
         *,
         logs_to_stdout: bool,
-        journal: Journal | None,
     ) -> None:
         assert settings.address is not None  # noqa: S101 - the settings refuse workers without one
         self._reactor = reactor
         self._settings = settings
-        self._journal = journal
-        self._options = json.dumps({**options, "journal": None if journal is None else journal.path})
+        self._options = json.dumps(dict(options))
         self._loaded = loaded
         self._shares_output = logs_to_stdout
         self._sockets = _bind(*settings.address, settings.workers)
         self._workers: dict[int, _Worker] = {}
         self._deaths: dict[int, list[float]] = {index: [] for index in range(settings.workers)}
         self._announced = False
+        self._shared: Shared | None = None  # once we run, as whoever we then are
         self._ended: Deferred[None] | None = None  # once we are stopping
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
@@ -118,7 +118,7 @@ class Supervisor(Service):
     def on_end(self, worker: _Worker, how: str) -> None:
         """One has ended: start another in its place, unless we are stopping or it cannot live."""
         del self._workers[worker.index]
-        self._end_rows_of(worker)
+        self._clear_after(worker)
         if self._ended is not None:
             self._look()
             return
@@ -143,29 +143,44 @@ class Supervisor(Service):
 
     def _start_all(self) -> None:
         calm_collector()
+        try:
+            self._shared = make_shared(self._settings)
+        except OSError as error:
+            _log.critical("no folder for what the workers share: {error}", error=error)
+            exit_with(1)
+            self._reactor.stop()
+            return
         for index in range(self._settings.workers):
             self._start(index)
 
     def _start(self, index: int) -> None:
+        assert self._shared is not None  # noqa: S101 - made before the first start
         worker = _Worker(self, index)
         self._workers[index] = worker
         # The worker's modules are ours, whatever directory we were started from. systemd is our affair alone.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         environment.pop("NOTIFY_SOCKET", None)
+        environment[METRICS_VARIABLE] = str(self._shared.metrics)
         out, err = (1, 2) if self._shares_output else ("r", "r")
         self._reactor.spawnProcess(
             worker,
             sys.executable,
-            [sys.executable, "-m", "inference_lab.service.worker", self._options],
+            [sys.executable, "-m", "inference_lab.service.worker", self._options, str(self._shared.folder)],
             env=environment,
             childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
         )
 
-    def _end_rows_of(self, worker: _Worker) -> None:
-        """What a worker that was killed has left open; one that ended well has left nothing."""
-        if self._journal is not None and worker.pid is not None:
+    def _clear_after(self, worker: _Worker) -> None:
+        """What a worker that was killed has left: its gauges, and rows that it cannot end any more."""
+        shared, pid = self._shared, worker.pid
+        if shared is None or pid is None:
+            return
+        from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - only when one has ended
+
+        mark_process_dead(pid, str(shared.metrics))
+        if self._settings.records:
             try:
-                end_lost(self._journal.path, worker.pid)
+                end_lost(self._settings.journal or shared.journal, pid)
             except DatabaseError as error:
                 _log.error(
                     "journal {error}: the rows of worker {index} stay open", error=error, index=worker.index
@@ -177,8 +192,8 @@ class Supervisor(Service):
         if not self._workers:
             for bound in self._sockets:
                 bound.close()
-            if self._journal is not None and self._journal.folder is not None:
-                rmtree(self._journal.folder, ignore_errors=True)
+            if self._shared is not None:
+                self._shared.remove()
             self._ended.callback(None)
         elif all(worker.is_drained for worker in self._workers.values()):
             self._release()

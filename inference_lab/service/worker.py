@@ -1,6 +1,7 @@
 """A worker process: serves on a socket that its parent has bound, until the parent says or dies.
 
-Started by `supervisor` alone, with the options as JSON; see there for what the two tell each other.
+Started by `supervisor` alone, with the options as JSON and the folder of what workers share; see there for what the two
+tell each other.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import os
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
@@ -19,6 +21,7 @@ from zope.interface import implementer
 
 from inference_lab.service.process import calm_collector, on_further_signal, take_signals
 from inference_lab.service.settings import StartError, settings_from
+from inference_lab.service.shared import Shared
 from inference_lab.service.supervisor import CONTROL_FD, SOCKET_FD
 
 if TYPE_CHECKING:
@@ -63,10 +66,18 @@ class Leash:
 
 
 class WorkerService(Service):
-    """Owns the adopted port and the live streams of one worker."""
+    """Owns the adopted port and the live streams of one worker; `shared` is what all workers have in common."""
 
-    def __init__(self, reactor: Any, port: IListeningPort, serving: Serving, drain_s: float) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        port: IListeningPort,
+        serving: Serving,
+        drain_s: float,
+        shared: Shared,
+    ) -> None:
         self._reactor = reactor
+        self._shared = shared
         self._port = port
         self._serving = serving
         self._drain_us = round(drain_s * 1e6)
@@ -76,7 +87,7 @@ class WorkerService(Service):
         """Report once the reactor runs."""
         super().startService()
         self._serving.start()
-        self._leash.ended.addCallback(lambda _: self._reactor.stop() if self.running else None)
+        self._leash.ended.addCallback(lambda _: self._orphaned() if self.running else None)
         self._reactor.callWhenRunning(take_signals, self._reactor)
         self._reactor.callWhenRunning(self._ready)
 
@@ -89,6 +100,11 @@ class WorkerService(Service):
         on_further_signal(self._reactor, farewell.hurry)
         farewell.done.addCallback(lambda _: _report(b"drained\n"))
         return self._leash.ended.addCallback(self._close)
+
+    def _orphaned(self) -> None:
+        """The parent has not asked us to end, so it was killed and cannot tidy up."""
+        self._shared.remove()
+        self._reactor.stop()
 
     def _close(self, _: None) -> Deferred[None]:
         return self._serving.close().addCallback(lambda _: self._port.stopListening())
@@ -115,9 +131,10 @@ def main() -> None:
     from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
     from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
 
+    shared = Shared(Path(sys.argv[2]))
     try:
         settings = settings_from(json.loads(sys.argv[1]))
-        serving = Serving(reactor, settings, load_models(settings))
+        serving = Serving(reactor, settings, load_models(settings), shared)
     except StartError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)
@@ -126,7 +143,7 @@ def main() -> None:
     send_at_once(port)
     observer = observer_of(settings.log_format, sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
-    service = WorkerService(reactor, port, serving, settings.drain_s)
+    service = WorkerService(reactor, port, serving, settings.drain_s, shared)
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()

@@ -10,30 +10,26 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.answers.answer import healthy
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, Counts
-from inference_lab.errors import ApiError, bad_directive, invalid_request, overloaded
-from inference_lab.faults.content import words_in
-from inference_lab.faults.death import ALL, Death
-from inference_lab.faults.directive import DirectiveError, MalformedError
+from inference_lab.errors import ApiError, bad_directive, overloaded
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
-from inference_lab.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import CONFIGURED, choose
 from inference_lab.identity import FIXED_CREATED, response_digits
-from inference_lab.progress.legs import directive_in
 from inference_lab.progress.position import restarted
-from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.checks import (
-    NEEDS_STREAM,
-    acting,
-    acts,
-    refuse_leg_keys,
-    require_chunks,
-    without_effect,
+from inference_lab.storage.attempts import Attempt, Attempts
+from inference_lab.web.answer_plans import (
+    call_to_make,
+    context_exceeded,
+    engine_plan,
+    pieces_made,
+    require_ids,
+    text_plan,
 )
-from inference_lab.web.endpoints import CHAT, call_target_of, echo_frames, echo_message
+from inference_lab.web.checks import refuse_leg_keys, require_chunks, without_effect
+from inference_lab.web.directives import Directives
+from inference_lab.web.endpoints import CHAT, echo_frames, echo_message
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
@@ -42,12 +38,9 @@ from inference_lab.wire.engine_driver import Job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.answers.answer import Plan
     from inference_lab.answers.dialects import Dialect
-    from inference_lab.answers.pieces import Pieces
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.trigger import Trigger
-    from inference_lab.prompts.calls import CallTarget
     from inference_lab.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
@@ -60,11 +53,14 @@ _R = TypeVar("_R", bound=Common)
 
 
 class Stream(Resource):
-    """What a route returns for a stream: Klein renders it, and goes its way without finishing the response."""
+    """What a route returns for a stream: Klein renders it, and goes its way without finishing the response.
+
+    `start` begins it; nobody takes what that returns.
+    """
 
     isLeaf = True
 
-    def __init__(self, start: Callable[[LabRequest], None]) -> None:
+    def __init__(self, start: Callable[[LabRequest], object]) -> None:
         super().__init__()
         self._start = start
 
@@ -81,13 +77,15 @@ Answer: TypeAlias = bytes | Stream | Deferred[bytes]
 class Answers:
     """Answers accepted requests.
 
-    `directives` admits directives in prompts, `incidents` are modes beside the built-in ones; `wall_seconds` gives
-    `created` and `random_digits` the id on the engine path; `max_streams` is how many streams may be open at once.
+    `attempts` counts for elements with `times`; `directives` admits directives in prompts, `incidents` are modes beside
+    the built-in ones; `wall_seconds` gives `created` and `random_digits` the id on the engine path; `max_streams` is
+    how many streams may be open at once.
     """
 
     def __init__(
         self,
         streams: Streams,
+        attempts: Attempts,
         *,
         directives: bool,
         wall_seconds: Callable[[], float],
@@ -96,6 +94,7 @@ class Answers:
         incidents: Incidents = NO_INCIDENTS,
     ) -> None:
         self._streams = streams
+        self._attempts = attempts
         self._directives = directives
         self._incidents = incidents
         self._wall_seconds = wall_seconds
@@ -106,55 +105,59 @@ class Answers:
         """Choose what answers, and let it.
 
         Raises:
-            ApiError: 503 for one stream too many, 400 for what only the prompt or the engine can tell.
+            ApiError: 503 for one stream too many, or attempts that cannot be counted; 400 for what only the prompt or
+                the engine can tell.
         """
         body, served = accepted.body, accepted.served
         if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
         refuse_leg_keys(accepted.header_plan, prompt.position.progress)
+        asked = Directives(
+            request, endpoint, accepted, prompt, admitted=self._directives, incidents=self._incidents
+        )
+        attempt = Attempt(self._attempts, lambda: asked.test, prompt.position.key)
         trigger = choose(
             prompt.position.progress,
-            accepted.header_plan,
-            lambda: self._plan_in_prompt(request, prompt, endpoint.prompt_field, streaming=bool(body.stream)),
-            acting(served.config.fault, streaming=bool(body.stream)),
-            lambda: endpoint.echo(body) if self._directives else None,
+            asked.in_header,
+            asked.acting_in_prompt,
+            asked.configured,
+            lambda: asked.echo,
+            attempt.take,
         )
-        request.trigger = trigger.source
-        tell_of_answer(request, prompt.position, trigger)
+        request.trigger = trigger.word
+        tell_of_answer(request, prompt.position, trigger, asked)
+        try:
+            answer = self._chosen(request, endpoint, accepted, prompt, trigger)
+        except ApiError:
+            attempt.give_back()
+            raise
+        if trigger.fault is not None and trigger.fault.death.strict_params:
+            refuse_unknown_fields(accepted.raw, endpoint.kind)
+        return answer
+
+    def _chosen(
+        self,
+        request: LabRequest,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        trigger: Trigger,
+    ) -> Answer:
+        """What the trigger comes to.
+
+        Raises:
+            ApiError: 400 for what this request cannot meet, or the engine never answer.
+        """
         if trigger.fault is not None:
             require_chunks(request)
             try:
                 return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
-                raise _refused(error, trigger, served.config.source, endpoint.prompt_field) from None
+                raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None
         if trigger.echo is not None:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
-
-    def _plan_in_prompt(
-        self, request: LabRequest, prompt: Prompt, param: str, *, streaming: bool
-    ) -> FaultPlan | None:
-        try:
-            text = directive_in(prompt.position.proper)
-            if text is None:
-                return None
-            if not self._directives:
-                _log.info(
-                    "{request}: a <<fault:…>> in the prompt is plain text, directives are off",
-                    request=request,
-                )
-                return None
-            plan = plan_from_prompt(text, self._incidents)
-        except ValueError as error:
-            if not self._directives:
-                return None
-            known = MalformedError(str(error), self._incidents)
-            reason = str(error if isinstance(error, DirectiveError) else known)
-            raise bad_directive(f"in the prompt: {reason}", param=param) from None
-        if not acts(plan, streaming=streaming):
-            raise bad_directive(f"in the prompt: {NEEDS_STREAM}", param=param)
-        return plan
 
     def _dying(  # all there is to know about a request
         self,
@@ -168,15 +171,13 @@ class Answers:
         """What a fault answers.
 
         Raises:
-            ApiError: 400 for fields that a strict server does not know, and for words without ids.
+            ApiError: 400 for words without ids.
             ValueError: this request cannot meet the fault.
         """
         counts = accepted.body.include_usage or origin == CONFIGURED
         reason = without_effect(fault.death, secure=request.isSecure(), chat=endpoint.is_chat, counts=counts)
         if reason is not None:
             raise ValueError(reason)
-        if fault.death.strict_params:
-            refuse_unknown_fields(accepted.raw, endpoint.kind)
         if fault.incident is not None:
             return self._replay(endpoint, accepted, prompt, fault, fault.incident, origin)
         return self._fault(endpoint, accepted, prompt, fault, origin)
@@ -189,9 +190,9 @@ class Answers:
         completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
         if death.restart:
             prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
-        answer = _text_plan(endpoint, accepted, prompt)
+        answer = text_plan(endpoint, accepted, prompt)
         source = AnswerSource(
-            style, prompt.position, answer, death, chat=endpoint.is_chat, call=_call_target(body, prompt)
+            style, prompt.position, answer, death, chat=endpoint.is_chat, call=call_to_make(body, prompt)
         )
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
@@ -210,9 +211,9 @@ class Answers:
             whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
             streaming=bool(body.stream),
         )
-        _require_ids(body, source.endless(death.content), _pieces_made(death, source))
+        require_ids(body, source.endless(death.content), pieces_made(death, source))
         trigger = f"{origin} {fault.canonical()}"
-        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+        return Stream(lambda request: self._streams.play(request, script, trigger))
 
     def _replay(
         self,
@@ -227,10 +228,10 @@ class Answers:
         source = AnswerSource(
             accepted.served.style,
             prompt.position,
-            _text_plan(endpoint, accepted, prompt),
+            text_plan(endpoint, accepted, prompt),
             fault.death,
             chat=chat,
-            call=_call_target(accepted.body, prompt),
+            call=call_to_make(accepted.body, prompt),
         )
         delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
         script = incident_script(
@@ -241,7 +242,7 @@ class Answers:
             delay_ms=delay_ms,
         )
         trigger = f"{origin} {fault.canonical()}"
-        return Stream(lambda request: _discard(self._streams.play(request, script, trigger)))
+        return Stream(lambda request: self._streams.play(request, script, trigger))
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
         completion = self._fixed_completion(CHAT, accepted, "", LAB)
@@ -257,17 +258,17 @@ class Answers:
             counts,
             include_usage=accepted.body.include_usage,
         )
-        return Stream(lambda request: _discard(self._streams.play(request, script, "echo", healthy=True)))
+        return Stream(lambda request: self._streams.play(request, script, "echo", healthy=True))
 
     def _engine(
         self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt
     ) -> Answer:
-        plan = _plan(endpoint, accepted, prompt)
+        plan = engine_plan(endpoint, accepted, prompt)
         engine = accepted.served.engine
         job = Job(prompt.ids, max(1, plan.completion_tokens), accepted.body.engine_priority)
         refusal = engine.refusal(job)
         if refusal is not None:
-            raise _context_exceeded(f"this request can never run: {refusal}", endpoint)
+            raise context_exceeded(f"this request can never run: {refusal}", endpoint)
         dialect = accepted.served.dialect
         completion = Completion(
             (dialect.id_prefix or endpoint.id_prefix) + self._random_digits(),
@@ -338,82 +339,3 @@ def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str
     if trigger.source == "prompt":
         return bad_directive(f"in the prompt: {mode}: {error}", param=prompt_field)
     return bad_directive(f"{mode}: {error}")
-
-
-def _plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
-    """What the engine is to answer.
-
-    Raises:
-        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
-    """
-    config = accepted.served.config
-    asked = accepted.body.token_limit
-    left = config.context_limit_tokens - len(prompt.ids)
-    if left < max(1, asked or 0):
-        wanted = f"{asked} for the answer" if asked else "at least one for the answer"
-        raise _context_exceeded(
-            f"the model holds {config.context_limit_tokens} tokens; "
-            f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
-            endpoint,
-        )
-    plan = healthy(
-        accepted.served.style,
-        prompt.position,
-        chat=endpoint.is_chat,
-        reasoning_words=config.answer.reasoning if prompt.thinking else 0,
-        answer_words=config.answer.tokens,
-        max_tokens=asked,
-        context_left=left,
-    )
-    _require_ids(accepted.body, plan.pieces)
-    return plan
-
-
-def _require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:
-    """Where token ids are asked for, every word of the answer must have one of its own.
-
-    Raises:
-        ApiError: 400 `invalid_request`.
-    """
-    if body.return_token_ids and pieces.reach(FIRST_TEXT_WORD, frames):
-        raise invalid_request(
-            f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
-            "return_token_ids",
-        )
-
-
-def _pieces_made(death: Death, source: AnswerSource) -> int:
-    """How many pieces of the endless answer a death may show."""
-    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
-    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
-    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
-    if death.after_chunks == ALL:
-        return source.words + further
-    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
-    return max(shown, source.words + further) if death.then == "rest" else shown
-
-
-def _text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
-    """The whole answer as a fault plays it: text only, and past the context rather than refused."""
-    config = accepted.served.config
-    return healthy(
-        accepted.served.style,
-        prompt.position,
-        chat=endpoint.is_chat,
-        answer_words=config.answer.tokens,
-        max_tokens=accepted.body.token_limit,
-        context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
-    )
-
-
-def _context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
-    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
-
-
-def _call_target(body: Common, prompt: Prompt) -> CallTarget:
-    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
-    return call_target_of(body) if body.tools else prompt.position.first_tool
-
-
-def _discard(_: object) -> None:
-    """For a callback whose result nobody takes."""

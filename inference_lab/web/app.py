@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab.errors import ApiError, not_found
+from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from twisted.python.failure import Failure
 
+    from inference_lab.storage.attempts import Attempts
     from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.checks import Checks
     from inference_lab.web.journal_pages import JournalPages
@@ -51,6 +53,7 @@ class Lab:
         models: ServedModels,
         checks: Checks,
         answers: Answers,
+        attempts: Attempts,
         metrics: MetricsPage,
         journal: JournalPages | None = None,
     ) -> None:
@@ -60,6 +63,7 @@ class Lab:
         self._helpers = Helpers(models)
         self._checks = checks
         self._answers = answers
+        self._attempts = attempts
 
     # -- routes
 
@@ -125,6 +129,12 @@ class Lab:
     def fault(self, request: LabRequest, directive: str) -> bytes:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
         return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
+
+    @app.route("/lab/attempts", methods=["DELETE"])
+    def attempts(self, request: LabRequest) -> bytes:
+        """Forget how often elements with `times` have been met."""
+        self._checks.accept_look(request)
+        return _json(request, forget_attempts(request, self._attempts))
 
     @app.route("/lab/journal", methods=["GET"])
     async def journal(self, request: LabRequest) -> bytes:

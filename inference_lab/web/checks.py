@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.errors import bad_directive, body_too_large, not_found
-from inference_lab.faults.constraints import acts_without_stream
+from inference_lab.errors import bad_directive, body_too_large, invalid_test_id, not_found
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
+from inference_lab.faults.streaming import acts_without_stream
+from inference_lab.identity import TEST_ID
 from inference_lab.web.recorded import tell_of_body, tell_of_bytes
 from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from inference_lab.wire.http import LabRequest
 
 FAULT_HEADER: Final = b"x-inference-lab-fault"
+TEST_HEADER: Final = b"x-test-id"
 NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
 _R = TypeVar("_R", bound=Common)
@@ -37,6 +39,8 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
     served: Served
     header_plan: FaultPlan | None
     request_id: bytes
+    test: str | None = None
+    """What the header `x-test-id` says."""
 
 
 class Checks:
@@ -56,6 +60,7 @@ class Checks:
             ApiError: the first check that fails.
         """
         header_plan = self._header_plan(request)
+        test = header_test_id(request)
         raw = whole_body(request)
         values = read_values(raw)
         tell_of_body(request, values, endpoint.kind)
@@ -66,7 +71,7 @@ class Checks:
         served = self._models.find(body.model or "")
         request.model = served.tally
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
-        return Accepted(raw, body, served, header_plan, request_id)
+        return Accepted(raw, body, served, header_plan, request_id, test)
 
     def accept_listing(self, request: LabRequest) -> Incidents:
         """Let a client look at the faults it may ask for; answers the incidents among them.
@@ -120,10 +125,12 @@ class Checks:
 def acts(plan: FaultPlan, *, streaming: bool) -> bool:
     """Whether every element of a plan has an effect on a request, streaming or not.
 
-    The engine, as the fate of some leg of a list, answers either kind.
+    The engine, as the fate of some leg of a list, answers either kind; and a plan that is nothing else, but says whose
+    test it is, has done its work.
     """
-    faults = [element for element in plan.elements if element is not None]
-    return streaming or (bool(faults) and all(_acts_without_stream(fault) for fault in faults))
+    faults = [element for element in plan.elements if not element.is_engine]
+    has_effect = bool(faults) or plan.test is not None
+    return streaming or (has_effect and all(_acts_without_stream(fault) for fault in faults))
 
 
 def _acts_without_stream(fault: Fault) -> bool:
@@ -162,6 +169,21 @@ def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool) -> s
     if death.close == "tls_raw" and not secure:
         return "close=tls_raw needs TLS"
     return None
+
+
+def header_test_id(request: LabRequest) -> str | None:
+    """The test id that a request's header says.
+
+    Raises:
+        ApiError: 400 `invalid_test_id`; two lines are no id either.
+    """
+    lines = request.requestHeaders.getRawHeaders(TEST_HEADER)
+    if lines is None:
+        return None
+    text = b",".join(lines).decode(errors="backslashreplace")
+    if not TEST_ID.fullmatch(text):
+        raise invalid_test_id(text)
+    return text
 
 
 def whole_body(request: LabRequest) -> bytes:

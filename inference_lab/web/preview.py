@@ -43,8 +43,10 @@ Value: TypeAlias = dict[str, object]
 
 
 def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS) -> list[Value]:
-    """What each leg of a directive is answered with: `leg`, `fault`, `events` and `end`.
+    """What each element of a directive is answered with: `leg`, `progress`, `fault`, `events` and `end`.
 
+    `leg` is the leg whose fate it is, `progress` where in the answer that begins. An element that is for some requests
+    only has `times` too, and shares the leg of the next where it adds no word; nothing is counted.
     An event is a `head`, a `pause_ms`, a `chunk`, `bytes` without a chunk around them, or `raw` bytes; `end` is the
     close, None where more follows than is shown.
 
@@ -53,37 +55,28 @@ def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCI
     """
     plan = plan_from_header(directive, incidents)
     return [
-        _leg(place, fault, progress, chat=chat)
-        for place, (fault, progress) in enumerate(zip(plan.elements, _progress(plan), strict=False))
+        _element(leg, fault, progress, chat=chat)
+        for fault, (leg, progress) in zip(plan.elements, _legs(plan), strict=True)
     ]
 
 
-def _progress(plan: FaultPlan) -> Iterator[int]:
-    """How many words are passed on before each leg."""
-    progress = _PASSED_ON if plan.leg_key else 0
-    for words in (*plan.words_per_leg(), None):
-        yield progress
+def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
+    """The leg of each element, and how many words are passed on before it."""
+    leg, progress = 0, _PASSED_ON if plan.leg_key else 0
+    for words in plan.words_per_leg():
+        yield leg, progress
+        leg += words != 0
         progress += words or 0
 
 
-def _leg(place: int, fault: Fault | None, progress: int, *, chat: bool) -> Value:
-    if fault is None:
-        return {
-            "leg": place,
-            "progress": progress,
-            "fault": None,
-            "events": [],
-            "end": "as the engine answers",
-        }
+def _element(number: int, fault: Fault, progress: int, *, chat: bool) -> Value:
+    leg: Value = {"leg": number, "progress": progress}
+    if fault.death.times is not None:
+        leg["times"] = fault.death.times
+    leg["fault"] = fault.canonical() if fault.settings or not fault.is_engine else None
     on_leg = FaultPlan((fault,), every_leg=True).fault_for(progress)
     if on_leg is None:
-        return {
-            "leg": place,
-            "progress": progress,
-            "fault": fault.canonical(),
-            "events": [],
-            "end": "as the engine answers",
-        }
+        return {**leg, "events": [], "end": "as the engine answers"}
     events: list[Value] = []
     end = None
     chunked = True
@@ -98,7 +91,7 @@ def _leg(place: int, fault: Fault | None, progress: int, *, chat: bool) -> Value
         elif isinstance(event, (Frame, Raw)):
             kind = "raw" if isinstance(event, Raw) else "chunk" if chunked else "bytes"
             events.append({kind: _shown(event.data)})
-    return {"leg": place, "progress": progress, "fault": fault.canonical(), "events": events, "end": end}
+    return {**leg, "events": events, "end": end}
 
 
 def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:

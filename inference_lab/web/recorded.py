@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.trigger import Trigger
     from inference_lab.progress.position import Position
+    from inference_lab.web.directives import Directives
     from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.http import LabRequest
@@ -41,7 +42,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
     )
 
 
-def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger) -> None:
+def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, asked: Directives) -> None:
     """What answers it, and from which place of the answer on."""
     if request.recording is None:
         return
@@ -49,10 +50,11 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger) ->
     planned = source in {"header", "prompt", CONFIGURED}
     fault = trigger.fault
     request.recording.tell(
+        test=asked.test,
         prompt=f"{position.key:016x}",
         tag=position.tag,
         progress=progress,
-        trigger="config" if source == CONFIGURED else source,
+        trigger=trigger.word,
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
         ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,

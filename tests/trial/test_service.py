@@ -10,6 +10,7 @@ from twisted.internet.address import IPv4Address
 from twisted.trial.unittest import SynchronousTestCase
 
 from inference_lab.config.models import load
+from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
@@ -49,14 +50,16 @@ class ServiceTests(SynchronousTestCase):
         served = [Served(model, engine, ModelTally(model.name)) for model in load(str(path), None).models]
         models = ServedModels(served)
         streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
+        attempts = Attempts()
         answers = Answers(
             streams,
+            attempts,
             directives=True,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
         metrics = MetricsPage(pacer, Tally(), streams, served, None)
-        lab = Lab(models, Checks(models, directives=True), answers, metrics)
+        lab = Lab(models, Checks(models, directives=True), answers, attempts, metrics)
         site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)

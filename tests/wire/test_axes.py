@@ -219,6 +219,8 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
     ),
     "idle_ms": (f"{HIT};close=idle_close;idle_ms=40",),
     "name": (f'{HIT};name="a, b >> c"',),
+    "test": (f"{HIT};test=T-1.2_x",),
+    "times": (f"{HIT};times=4294967295",),
 }
 DEFAULT_WORDS = {"none", "asked", "text", "end", "frames", "reasoning_content"}
 CALLS = {"tool_call_parallel", "tool_call_complete"}  # test_call_contents.py

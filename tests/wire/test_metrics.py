@@ -5,29 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
+from .prometheus import samples_of
 from .rawclient import CHAT, COMPLETIONS, Connection, ask, fault_request, payload, request
 from .server import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from .prometheus import Samples
     from .server import Server
 
-Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 REQUESTS = "inference_lab_requests_total"
-
-
-def scraped(server: Server) -> Samples:
-    got = ask(server.address, request("GET", "/metrics"))
-    assert got.status == 200
-    assert got.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(got.after_head.decode())
-        for sample in family.samples
-    }
 
 
 def grown(before: Samples, after: Samples, name: str, labels: Mapping[str, str]) -> float:
@@ -48,37 +37,37 @@ def test_a_stream_counts_by_its_route_model_trigger_and_ending(
     server: Server, ending: str, target: str, trigger: str, fault: str | None
 ) -> None:
     body = payload(target, max_tokens=3)
-    before = scraped(server)
+    before = samples_of(server)
     with Connection(server.address) as connection:
         connection.send(
             request("POST", target, body) if fault is None else fault_request(target, fault, body)
         )
         connection.until_end() if ending in {"fin", "rst"} else connection.response()
     labels = {"route": target, "model_name": "lab", "trigger": trigger, "ending": ending}
-    assert eventually(lambda: grown(before, scraped(server), REQUESTS, labels) == 1)
-    after, model = scraped(server), {"model_name": "lab"}
+    assert eventually(lambda: grown(before, samples_of(server), REQUESTS, labels) == 1)
+    after, model = samples_of(server), {"model_name": "lab"}
     assert grown(before, after, "inference_lab_frames_total", model) >= 3
     assert grown(before, after, "vllm:time_to_first_token_seconds_count", model) == 1
     assert grown(before, after, "vllm:inter_token_latency_seconds_count", model) == 2
 
 
 def test_what_is_refused_counts_under_few_names_whatever_was_asked_for(server: Server) -> None:
-    before = scraped(server)
+    before = samples_of(server)
     for target in ("/nope", "/nope/again", "/%ff"):
         assert ask(server.address, request("GET", target)).status == 404
     assert ask(server.address, request("POST", CHAT, payload(CHAT, model="nobody"))).status == 404
-    after = scraped(server)
+    after = samples_of(server)
     refused = {"model_name": "", "trigger": "", "ending": "refused"}
     assert grown(before, after, REQUESTS, {"route": "other", **refused}) == 3
     assert grown(before, after, REQUESTS, {"route": CHAT, **refused}) == 1
 
 
 def test_a_stalled_stream_shows_while_it_hangs_and_a_client_that_leaves_as_what_it_is(server: Server) -> None:
-    before = scraped(server)
+    before = samples_of(server)
     with Connection(server.address) as connection:
         connection.send(fault_request(CHAT, "stall;after_chunks=1;delay_ms=0"))
         connection.until(b"x0000")
-        during = scraped(server)
+        during = samples_of(server)
     for gauge in (
         "inference_lab_stalled_streams",
         "inference_lab_live_streams",
@@ -86,13 +75,13 @@ def test_a_stalled_stream_shows_while_it_hangs_and_a_client_that_leaves_as_what_
     ):
         assert during[gauge, ()] >= 1
     labels = {"route": CHAT, "model_name": "lab", "trigger": "header", "ending": "client_left"}
-    assert eventually(lambda: grown(before, scraped(server), REQUESTS, labels) == 1)
+    assert eventually(lambda: grown(before, samples_of(server), REQUESTS, labels) == 1)
 
 
 def test_the_engines_load_shows_under_vllms_names(server: Server) -> None:
     with Connection(server.address) as connection:
         connection.send(request("POST", CHAT, payload(CHAT, model="slow", max_tokens=2)))
         connection.until(b"data: ")
-        during = scraped(server)
+        during = samples_of(server)
     assert during["vllm:num_requests_running", (("model_name", "slow"),)] >= 1
     assert during["vllm:num_requests_waiting", (("model_name", "slow"),)] == 0

@@ -20,7 +20,7 @@ READ_ONLY = (
     "/lab/faults",
     "/lab/faults/reset",
 )
-ALLOWED_HEADERS = {"x-inference-lab-fault", "authorization", "content-type", "x-request-id"}
+ALLOWED_HEADERS = {"x-inference-lab-fault", "x-test-id", "authorization", "content-type", "x-request-id"}
 
 
 def test_health_is_ok(server: Server) -> None:

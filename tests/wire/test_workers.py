@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .prometheus import samples_of
 from .rawclient import CHAT, OPEN, Connection, ask, fault_request, request
 from .server import BIN, CONSOLE, TWISTD, Server, eventually, options, start
 
@@ -39,8 +41,9 @@ def descriptors(pid: int) -> int:
 
 
 @pytest.fixture
-def pair(one_config: Path) -> Iterator[Server]:
-    """Two workers under the console script."""
+def pair(one_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """Two workers under the console script; what they share is in `tmp_path`."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     server = start(one_config, "--enable-directives", "--workers", "2", how=CONSOLE)
     yield server
     server.stop()
@@ -94,6 +97,58 @@ def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanw
     assert victim not in workers
 
 
+def test_attempts_are_those_of_the_whole_service_in_a_private_folder_that_goes_with_it(
+    pair: Server, tmp_path: Path
+) -> None:
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+    def met(test: str) -> Counter[int]:
+        data = fault_request(CHAT, "ok;status=429;times=7", **{"x-test-id": test})
+        with ThreadPoolExecutor(8) as pool:
+            return Counter(answer.status for answer in pool.map(lambda _: ask(pair.address, data), range(24)))
+
+    assert met("a") == met("b") == {429: 7, 200: 17}
+    for worker in workers_of(pair.pid):
+        os.kill(worker, signal.SIGKILL)
+    assert ask(pair.address, request("GET", "/health")).status == 200
+    assert met("a") == {200: 24}, "a worker's death forgets nothing"
+    assert ask(pair.address, request("DELETE", "/lab/attempts?test=a")).json == {"deleted": 1}
+    assert met("a") == {429: 7, 200: 17}
+    for file in folder.glob("attempts*"):
+        file.unlink()
+    mark = pair.log.mark()
+    for worker in workers_of(pair.pid):
+        os.kill(worker, signal.SIGKILL)
+    for index in range(2):
+        pair.log.wait_for(rf"worker {index} ended with signal 9", since=mark)
+    assert met("a") == {503: 24}, "better none than each its own"
+    assert pair.stop() == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_are_those_of_all_workers_the_dead_ones_counts_included(pair: Server) -> None:
+    assert samples_of(pair)["inference_lab_live_streams", ()] == 0
+    with ExitStack() as stack:
+        for _ in range(12):
+            connection = stack.enter_context(Connection(pair.address))
+            connection.send(fault_request(CHAT, "stall;after_chunks=2;delay_ms=0"))
+            connection.until(b"0001")
+        # Each worker tells the others once a second.
+        assert eventually(lambda: samples_of(pair)["inference_lab_stalled_streams", ()] == 12)
+        mark = pair.log.mark()
+        victim = min(workers_of(pair.pid))
+        os.kill(victim, signal.SIGKILL)
+        pair.log.wait_for(r"worker \d ended with signal 9", since=mark)
+        left = samples_of(pair)["inference_lab_stalled_streams", ()]
+        assert left < 12, "what a dead worker had open is gone"
+    labels = {"route": CHAT, "model_name": "lab", "trigger": "header", "ending": "client_left"}
+    key = ("inference_lab_requests_total", tuple(sorted(labels.items())))
+    assert eventually(lambda: samples_of(pair).get(key) == left)
+    frames = ("vllm:inter_token_latency_seconds_count", (("model_name", "lab"),))
+    assert samples_of(pair)[frames] == 12, "also those of the dead worker, as it told them last"
+
+
 def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Path) -> None:
     server = start(one_config, "--workers", "2", how=CONSOLE)
     try:
@@ -114,13 +169,14 @@ def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Pa
     server.log.wait_for(r"worker \d ended 3 times within 10 s, at last with signal 9: giving up")
 
 
-def test_workers_do_not_outlive_their_parent(pair: Server) -> None:
+def test_workers_do_not_outlive_their_parent_and_tidy_up_after_it(pair: Server, tmp_path: Path) -> None:
     workers = workers_of(pair.pid)
     with Connection(pair.address) as connection:
         connection.send(fault_request(CHAT, "stall"))
         connection.until(b"0000")
         pair.process.kill()
         assert eventually(lambda: all(has_ended(pid) for pid in workers))
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_daemon_has_workers_too(one_config: Path, tmp_path: Path) -> None:

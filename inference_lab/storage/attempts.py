@@ -1,0 +1,132 @@
+"""Attempts: how many requests have met an element with `times`, counted at once and for all processes of a service.
+
+A count belongs to a test id (or none), a prompt and a place in the list. Several processes share one SQLite file.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import weakref
+from typing import TYPE_CHECKING, Final
+
+from inference_lab.errors import attempts_unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+MOST_PAGES: Final = 16_384
+"""64 MiB, some 600,000 counts; more are refused."""
+_FILE: Final = "attempts.sqlite"
+_MEMORY: Final = ":memory:"
+_PATIENCE_S: Final = 1.0
+"""How long another process may hold the file."""
+
+_SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS attempts (test TEXT, prompt TEXT, place INTEGER, count INTEGER,"
+    " PRIMARY KEY (test, prompt, place)) WITHOUT ROWID"
+)
+_TAKE: Final = (
+    "INSERT INTO attempts VALUES (:test, :prompt, :place, 1)"
+    " ON CONFLICT (test, prompt, place) DO UPDATE SET count = count + 1 WHERE count < :times"
+)
+_GIVE_BACK: Final = (
+    "UPDATE attempts SET count = count - 1 WHERE test = :test AND prompt = :prompt AND place = :place",
+    "DELETE FROM attempts WHERE test = :test AND prompt = :prompt AND place = :place AND count <= 0",
+)
+_DELETE: Final = (
+    "DELETE FROM attempts WHERE (:test IS NULL OR test = :test) AND (:prompt IS NULL OR prompt = :prompt)"
+)
+
+
+class Attempts:
+    """Counts in a file in `folder`, which `prepare` has made, or in the memory of this process.
+
+    Every method raises ApiError, 503 `attempts_unavailable`, where it cannot count.
+    """
+
+    def __init__(self, folder: Path | None = None, *, most_pages: int = MOST_PAGES) -> None:
+        self._folder = folder
+        self._most_pages = most_pages
+        self._connection: sqlite3.Connection | None = None
+
+    def take(self, test: str | None, prompt: int, place: int, times: int) -> bool:
+        """Count one request more, unless `times` have been counted: then False, and nothing is."""
+        return bool(self._run(_TAKE, test=test or "", prompt=prompt_text(prompt), place=place, times=times))
+
+    def give_back(self, test: str | None, prompt: int, place: int) -> None:
+        """Count one request less: it was refused and has met nothing."""
+        for statement in _GIVE_BACK:
+            self._run(statement, test=test or "", prompt=prompt_text(prompt), place=place)
+
+    def delete(self, *, test: str | None = None, prompt: str | None = None) -> int:
+        """Forget the counts of a test, of a prompt (16 hex digits), of both, or all; answers how many there were."""
+        return self._run(_DELETE, test=test, prompt=prompt)
+
+    def _run(self, statement: str, **values: str | int | None) -> int:
+        """How many rows it has changed."""
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+                weakref.finalize(self, self._connection.close)
+            return self._connection.execute(statement, values).rowcount
+        except sqlite3.Error as error:
+            raise attempts_unavailable(str(error)) from None
+
+    def _open(self) -> sqlite3.Connection:
+        connection = _connect(_MEMORY) if self._folder is None else _connect(_url(self._folder, "rw"))
+        if self._folder is None:
+            connection.execute(_SCHEMA)
+        connection.execute(f"PRAGMA max_page_count = {self._most_pages}")
+        return connection
+
+
+def prepare(folder: Path) -> None:
+    """Make the file that several processes count in.
+
+    Raises:
+        sqlite3.Error: it cannot be made.
+    """
+    connection = _connect(_url(folder, "rwc"))
+    connection.execute("PRAGMA journal_mode = WAL")  # a process that is killed leaves the file whole
+    connection.execute(_SCHEMA)
+    connection.close()
+
+
+def _url(folder: Path, mode: str) -> str:
+    return (
+        f"{(folder / _FILE).absolute().as_uri()}?mode={mode}"  # without `rwc` a file that is gone is an error
+    )
+
+
+def _connect(place: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None, uri=True)
+    connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
+    return connection
+
+
+def prompt_text(key: int) -> str:
+    """A conversation's key as clients see it: 16 hex digits."""
+    return f"{key:016x}"
+
+
+class Attempt:
+    """One request's part in the counts: what `FaultPlan.fault_for` asks."""
+
+    def __init__(self, attempts: Attempts, find_test: Callable[[], str | None], prompt: int) -> None:
+        self._attempts = attempts
+        self._find_test = find_test
+        self._prompt = prompt
+        self._taken: int | None = None
+
+    def take(self, place: int, times: int) -> bool:
+        """See `Attempts.take`."""
+        taken = self._attempts.take(self._find_test(), self._prompt, place, times)
+        if taken:
+            self._taken = place
+        return taken
+
+    def give_back(self) -> None:
+        """Undo what was counted, if anything was."""
+        if self._taken is not None:
+            self._attempts.give_back(self._find_test(), self._prompt, self._taken)

@@ -1,0 +1,99 @@
+"""What an answer is to hold, judged before anything is sent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from inference_lab.answers.answer import healthy
+from inference_lab.errors import ApiError, invalid_request
+from inference_lab.faults.content import words_in
+from inference_lab.faults.death import ALL, Death
+from inference_lab.tokens import FIRST_TEXT_WORD
+from inference_lab.web.endpoints import call_target_of
+from inference_lab.web.requests import Common
+
+if TYPE_CHECKING:
+    from inference_lab.answers.answer import Plan
+    from inference_lab.answers.pieces import Pieces
+    from inference_lab.prompts.calls import CallTarget
+    from inference_lab.web.checks import Accepted
+    from inference_lab.web.endpoints import Endpoint, Prompt
+    from inference_lab.web.source import AnswerSource
+
+_R = TypeVar("_R", bound=Common)
+
+
+def engine_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+    """What the engine is to answer.
+
+    Raises:
+        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
+    """
+    config = accepted.served.config
+    asked = accepted.body.token_limit
+    left = config.context_limit_tokens - len(prompt.ids)
+    if left < max(1, asked or 0):
+        wanted = f"{asked} for the answer" if asked else "at least one for the answer"
+        raise context_exceeded(
+            f"the model holds {config.context_limit_tokens} tokens; "
+            f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
+            endpoint,
+        )
+    plan = healthy(
+        accepted.served.style,
+        prompt.position,
+        chat=endpoint.is_chat,
+        reasoning_words=config.answer.reasoning if prompt.thinking else 0,
+        answer_words=config.answer.tokens,
+        max_tokens=asked,
+        context_left=left,
+    )
+    require_ids(accepted.body, plan.pieces)
+    return plan
+
+
+def require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:
+    """Where token ids are asked for, every word of the answer must have one of its own.
+
+    Raises:
+        ApiError: 400 `invalid_request`.
+    """
+    if body.return_token_ids and pieces.reach(FIRST_TEXT_WORD, frames):
+        raise invalid_request(
+            f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
+            "return_token_ids",
+        )
+
+
+def pieces_made(death: Death, source: AnswerSource) -> int:
+    """How many pieces of the endless answer a death may show."""
+    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
+    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
+    if death.after_chunks == ALL:
+        return source.words + further
+    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
+    return max(shown, source.words + further) if death.then == "rest" else shown
+
+
+def text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+    """The whole answer as a fault plays it: text only, and past the context rather than refused."""
+    config = accepted.served.config
+    return healthy(
+        accepted.served.style,
+        prompt.position,
+        chat=endpoint.is_chat,
+        answer_words=config.answer.tokens,
+        max_tokens=accepted.body.token_limit,
+        context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
+    )
+
+
+def context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
+    """400 for what the model, or its KV cache, can never hold."""
+    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+
+
+def call_to_make(body: Common, prompt: Prompt) -> CallTarget:
+    """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
+    return call_target_of(body) if body.tools else prompt.position.first_tool

@@ -1,0 +1,115 @@
+"""What a request asks for in directives, beside its answer: faults, an echo, and the test it belongs to."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.logger import Logger
+
+from inference_lab.errors import ApiError, bad_directive
+from inference_lab.faults.directive import DirectiveError, MalformedError
+from inference_lab.faults.plan import plan_from_prompt
+from inference_lab.progress.legs import directive_in
+from inference_lab.web.checks import NEEDS_STREAM, acting, acts
+
+if TYPE_CHECKING:
+    from inference_lab.faults.incident import Incidents
+    from inference_lab.faults.plan import FaultPlan
+    from inference_lab.prompts.echo import Echo
+    from inference_lab.web.checks import Accepted
+    from inference_lab.web.endpoints import Endpoint, Prompt
+    from inference_lab.wire.http import LabRequest
+
+_log: Final = Logger()
+
+
+class Directives:
+    """Those of one request, each looked for when it is first asked for.
+
+    `admitted` says whether clients may have any, `incidents` are modes beside the built-in ones.
+    """
+
+    def __init__(  # all there is to know about a request
+        self,
+        request: LabRequest,
+        endpoint: Endpoint[Any],
+        accepted: Accepted[Any],
+        prompt: Prompt,
+        *,
+        admitted: bool,
+        incidents: Incidents,
+    ) -> None:
+        self._request = request
+        self._endpoint = endpoint
+        self._accepted = accepted
+        self._proper = prompt.position.proper
+        self._admitted = admitted
+        self._incidents = incidents
+        self._streaming = bool(accepted.body.stream)
+        self.in_header = accepted.header_plan
+        self.configured = acting(accepted.served.config.fault, streaming=self._streaming)
+
+    def acting_in_prompt(self) -> FaultPlan | None:
+        """The prompt's faults.
+
+        Raises:
+            ApiError: 400 for what cannot be read, or cannot act on this request.
+        """
+        plan = self._in_prompt
+        if plan is not None and not acts(plan, streaming=self._streaming):
+            raise self._bad(NEEDS_STREAM)
+        return plan
+
+    @cached_property
+    def echo(self) -> Echo | None:
+        """The echo-directive.
+
+        Raises:
+            ApiError: 400 for one of another shape.
+        """
+        return self._endpoint.echo(self._accepted.body) if self._admitted else None
+
+    @cached_property
+    def test(self) -> str | None:
+        """The id of the test that the request belongs to.
+
+        It is the header `x-test-id`, else what a directive says: the fault header's, the prompt's, the echo's, the
+        model's own. A directive that does not decide is not refused here, whatever is wrong with it.
+        """
+        if self._accepted.test is not None:
+            return self._accepted.test
+        for find in (
+            lambda: self.in_header,
+            lambda: self._in_prompt,
+            lambda: self.echo,
+            lambda: self.configured,
+        ):
+            with suppress(ApiError):
+                found = find()
+                if found is not None and found.test is not None:
+                    return found.test
+        return None
+
+    @cached_property
+    def _in_prompt(self) -> FaultPlan | None:
+        try:
+            text = directive_in(self._proper)
+            if text is None:
+                return None
+            if not self._admitted:
+                _log.info(
+                    "{request}: a <<fault:…>> in the prompt is plain text, directives are off",
+                    request=self._request,
+                )
+                return None
+            return plan_from_prompt(text, self._incidents)
+        except ValueError as error:
+            if not self._admitted:
+                return None
+            known = MalformedError(str(error), self._incidents)
+            raise self._bad(str(error if isinstance(error, DirectiveError) else known)) from None
+
+    def _bad(self, reason: str) -> ApiError:
+        return bad_directive(f"in the prompt: {reason}", param=self._endpoint.prompt_field)
