@@ -16,6 +16,7 @@ from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
+from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from tests.clients.resume_client import DeathError, Reply
 from tests.memory import HalfClosing, TurnClock
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from twisted.internet.testing import StringTransportWithDisconnection
+
+    from inference_lab.journal.row import Row
 
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8
@@ -54,13 +57,22 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
     return folder
 
 
+class KeptRows(dict[int, "Row"]):
+    """Rows by their numbers, the last of each."""
+
+    def put(self, number: int, row: Row) -> None:
+        self[number] = row
+
+
 class MemoryLab:
-    """A server of the models in a folder."""
+    """A server of the models in a folder; `rows` has what it records."""
 
     def __init__(self, folder: Path, *, directives: bool = True) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.rows = KeptRows()
         pacer = Pacer(self.clock, self.clock.seconds)
+        recorder = Recorder(pacer, self.rows, lambda: 1_800_000_000.5)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
         models = ServedModels(
             [
@@ -75,7 +87,13 @@ class MemoryLab:
             random_digits=lambda: "f" * 24,
         )
         lab = Lab(models, Checks(models, directives=directives), answers)
-        self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
+        self._site = LabSite(
+            lab.app.resource(),
+            endings=endings,
+            max_body_bytes=2**24,
+            recorder=recorder,
+            reactor=self.clock,
+        )
 
     def exchange(
         self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -39,6 +40,9 @@ PARAMETERS: Final = (
     "return_token_ids",
 )
 """Fields of a body whose values are kept: what decides how an answer is drawn and where it stops."""
+
+TEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+"""What a test may call itself."""
 
 _VALUE_BYTES: Final = 256
 _NAME_CHARACTERS: Final = 60

@@ -12,7 +12,7 @@ from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import DirectiveError, not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
-from inference_lab.web.recorded import tell_of_body, tell_of_bytes
+from inference_lab.web.recorded import tell_of_body, tell_of_bytes, test_of
 from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
 
@@ -56,6 +56,7 @@ class Checks:
             ApiError: the first check that fails.
         """
         header_plan = self._header_plan(request)
+        test_of(request)  # an id that is none is refused, not passed over
         raw = whole_body(request)
         values = read_values(raw)
         tell_of_body(request, values, endpoint.kind)

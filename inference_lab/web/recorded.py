@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from inference_lab.errors import invalid_request
 from inference_lab.faults.trigger import CONFIGURED
-from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
+from inference_lab.journal.row import TEST_ID, Engine, body_digest, ignored_in, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,23 @@ if TYPE_CHECKING:
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.http import LabRequest
 
-_HEALTHY_CLOSE = "terminator"
+TEST_HEADER: Final = b"x-test-id"
+_HEALTHY_CLOSE: Final = "terminator"
+
+
+def test_of(request: LabRequest) -> str | None:
+    """The id of the test that a request belongs to, from its header `x-test-id`.
+
+    Raises:
+        ApiError: 400 for an id that is none.
+    """
+    lines = request.requestHeaders.getRawHeaders(TEST_HEADER)
+    if lines is None:
+        return None
+    test = b", ".join(lines).decode(errors="backslashreplace")
+    if not TEST_ID.fullmatch(test):
+        raise invalid_request(f"a test id is 1 to 64 of A-Z a-z 0-9 . _ -, not {test!r:.80}", "x-test-id")
+    return test
 
 
 def tell_of_bytes(request: LabRequest, raw: bytes) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from inference_lab.journal.row import Row, split_headers
+from inference_lab.journal.row import TEST_ID, Row, split_headers
 from inference_lab.wire.transport import lost_to, unsent_now
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Recording:
             for value in values
         ]
         headers, others = split_headers(lines)
+        test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {
             "time": recorder.wall_seconds(),
             "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
@@ -59,6 +60,7 @@ class Recording:
             "headers": headers,
             "other_headers": others,
             "request_id": headers.get("x-request-id"),
+            "test": test if TEST_ID.fullmatch(test) else None,
         }
         self._counts: Callable[[], dict[str, Any]] = dict
 
