@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from inference_lab.errors import invalid_request
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.journal.row import TEST_ID, Engine, body_digest, ignored_in, parameters_of
+from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,7 +53,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
         model=model[:200] if isinstance(model, str) else None,
         stream=values.get("stream") is True,
         parameters=parameters_of(values),
-        ignored=ignored_in(values, (field.encode_name for field in msgspec.structs.fields(kind))),
+        ignored=ignored_in(values, fields_of(kind)),
     )
 
 
@@ -73,8 +72,10 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger) ->
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
         ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
-        reached_from=None if trigger.echo is not None else _start(progress, fault),
     )
+    start = None if trigger.echo is not None else _start(progress, fault)
+    if start is not None:
+        request.recording.starts_at(start)
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:
