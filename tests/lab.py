@@ -18,6 +18,7 @@ from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
+from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
 from tests.clients.resume_client import DeathError, Reply
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from twisted.internet.testing import StringTransportWithDisconnection
+
+    from inference_lab.journal.row import Row
 
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8
@@ -57,13 +60,22 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
     return folder
 
 
+class KeptRows(dict[int, "Row"]):
+    """Rows by their numbers, the last of each."""
+
+    def put(self, number: int, row: Row) -> None:
+        self[number] = row
+
+
 class MemoryLab:
-    """A server of the models in a folder."""
+    """A server of the models in a folder; `rows` has what it records."""
 
     def __init__(self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.rows = KeptRows()
         pacer = Pacer(self.clock, self.clock.seconds)
+        recorder = Recorder(pacer, self.rows, lambda: 1_800_000_000.5)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
         served = [
             Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0), ModelTally(model.name))
@@ -83,7 +95,12 @@ class MemoryLab:
         metrics = MetricsPage(pacer, tally, streams, served, None)
         lab = Lab(models, Checks(models, directives=directives), answers, attempts, metrics)
         self._site = LabSite(
-            lab.app.resource(), endings=endings, max_body_bytes=2**24, tally=tally, reactor=self.clock
+            lab.app.resource(),
+            endings=endings,
+            max_body_bytes=2**24,
+            recorder=recorder,
+            tally=tally,
+            reactor=self.clock,
         )
 
     def exchange(

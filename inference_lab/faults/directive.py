@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -81,20 +82,25 @@ class Fault(msgspec.Struct, frozen=True):
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
-        if self.incident is not None:
-            return self.mode + "".join(
-                sorted(f";{key}={spelled(key, value)}" for key, value in self.settings)
-            )
-        death, row = self.death, MODES[self.mode].death
-        utf8 = self.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
-        text = f"{self.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={str(utf8).lower()}"
-        fallen = _fallen(death.at, death.status, death.answer_as)
-        for key in sorted(AXES.keys() - _SIMPLE - ({"tear"} if utf8 else set())):
-            value = getattr(death, key)
-            is_changed = value != getattr(row, key) and (key not in fallen or value != getattr(HEALTHY, key))
-            if is_changed or (key in death.given and value is not None):
-                text += f";{key}={spelled(key, value)}"
-        return text
+        return _canonical(self)
+
+
+@lru_cache(maxsize=256)  # it is asked for several times a request, and mostly for the same few
+def _canonical(fault: Fault) -> str:
+    if fault.incident is not None:
+        return fault.mode + "".join(sorted(f";{key}={spelled(key, value)}" for key, value in fault.settings))
+    death, row = fault.death, MODES[fault.mode].death
+    utf8 = fault.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
+    text = (
+        f"{fault.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={str(utf8).lower()}"
+    )
+    fallen = _fallen(death.at, death.status, death.answer_as)
+    for key in sorted(AXES.keys() - _SIMPLE - ({"tear"} if utf8 else set())):
+        value = getattr(death, key)
+        is_changed = value != getattr(row, key) and (key not in fallen or value != getattr(HEALTHY, key))
+        if is_changed or (key in death.given and value is not None):
+            text += f";{key}={spelled(key, value)}"
+    return text
 
 
 def parse_directive(text: str, incidents: Incidents = NO_INCIDENTS) -> Fault:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 Peer: TypeAlias = Literal["fin", "rst", "none"]
 
@@ -17,26 +18,28 @@ HEADERS: Final = frozenset(
 )
 """Headers whose values are kept; of all others the name alone, since a value may be a credential."""
 
-PARAMETERS: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "logit_bias",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-    "response_format",
-    "reasoning_effort",
-    "tool_choice",
-    "priority",
-    "stream_options",
-    "return_token_ids",
+PARAMETERS: Final = frozenset(
+    {
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "seed",
+        "stop",
+        "max_tokens",
+        "max_completion_tokens",
+        "n",
+        "logit_bias",
+        "frequency_penalty",
+        "presence_penalty",
+        "repetition_penalty",
+        "response_format",
+        "reasoning_effort",
+        "tool_choice",
+        "priority",
+        "stream_options",
+        "return_token_ids",
+    }
 )
 """Fields of a body whose values are kept: what decides how an answer is drawn and where it stops."""
 
@@ -109,37 +112,42 @@ def body_digest(body: bytes) -> str:
     return blake2b(body, digest_size=8).hexdigest()
 
 
-def split_headers(lines: Iterable[tuple[str, str]]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Header lines (lower-case names) as the values that are kept, and the names of the others in their order."""
+def split_headers(
+    lines: Iterable[tuple[bytes, Sequence[bytes]]],
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Headers as they came, as the values that are kept, and the names of the others in their order."""
     kept: dict[str, str] = {}
-    others: dict[str, None] = {}
-    for name, value in lines:
+    others: list[str] = []
+    for raw, values in lines:
+        name = _header_name(raw)
         if name in HEADERS:
-            kept[name] = _cut(f"{kept[name]}, {value}" if name in kept else value, _LINE_CHARACTERS)
+            value = values[0] if len(values) == 1 else b", ".join(values)
+            kept[name] = _cut(value.decode("utf-8", "backslashreplace"), _LINE_CHARACTERS)
         elif len(others) < _NAMES:
-            others[_cut(name, _NAME_CHARACTERS)] = None
+            others.append(name)
     return kept, tuple(others)
+
+
+@lru_cache(maxsize=256)  # most clients send the same few
+def _header_name(raw: bytes) -> str:
+    return _cut(raw.decode("latin-1").lower(), _NAME_CHARACTERS)
 
 
 def parameters_of(values: Mapping[str, object]) -> dict[str, object]:
     """The parameters that a body sets; of a long value a digest, which tells whether it changed between legs."""
-    kept: dict[str, object] = {}
-    for name in PARAMETERS:
-        value = values.get(name)
-        if value is not None:
-            json = msgspec.json.encode(value)
-            kept[name] = value if len(json) <= _VALUE_BYTES else {"digest": body_digest(json)}
-    return kept
+    return {name: _short(value) for name, value in values.items() if name in PARAMETERS and value is not None}
 
 
-def ignored_in(values: Mapping[str, object], effective: Iterable[str]) -> tuple[str, ...]:
+def _short(value: object) -> object:
+    if isinstance(value, (int, float)):
+        return value
+    json = msgspec.json.encode(value)
+    return value if len(json) <= _VALUE_BYTES else {"digest": body_digest(json)}
+
+
+def ignored_in(values: Mapping[str, object], effective: frozenset[str]) -> tuple[str, ...]:
     """The fields of a body that were accepted without effect, null being absent."""
-    known = frozenset(effective)
-    names = [
-        name
-        for name, value in values.items()
-        if isinstance(name, str) and name not in known and value is not None
-    ]
+    names = [name for name, value in values.items() if name not in effective and value is not None]
     return tuple(_cut(name, _NAME_CHARACTERS) for name in names[:_NAMES])
 
 

@@ -181,7 +181,7 @@ class Serving:
         until_us = self._pacer.now_us() + drain_us
         self.site.closes_at_us = until_us
         if self._pages is not None:
-            self._pages.hurry()
+            self._pages.finish()
         return Farewell(self._pacer, self.streams, until_us=until_us)
 
     def close(self) -> Deferred[None]:
@@ -190,7 +190,10 @@ class Serving:
         self._metrics.stop()
         if self._recorder is not None:
             self._recorder.end_all("shutdown")
-        return succeed(None) if self.store is None else self.store.close()
+        store, pages = self.store, self._pages
+        if store is None or pages is None:
+            return succeed(None)
+        return pages.finish().addCallback(lambda _: store.close())
 
 
 def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> IService:

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -94,6 +94,8 @@ class Store:
 
     def ask(self, question: Callable[[Database], _T]) -> Deferred[_T]:
         """What `question` finds once all rows so far are written; it fails with DatabaseError if they cannot be."""
+        if self._closed is not None:
+            return fail(DatabaseError(f"{self.path}: closed"))
         answer: Deferred[_T] = Deferred()
         self._questions.append((question, answer))
         self._hurry.set()

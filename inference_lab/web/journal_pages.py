@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, w
 from inference_lab.storage.database import Database, DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from twisted.internet.interfaces import IDelayedCall
 
@@ -33,7 +34,8 @@ class JournalPages:
         self._recorder = recorder
         self._pacer = pacer
         self._pauses: dict[Deferred[None], IDelayedCall] = {}
-        self._is_closing = False
+        self._asked = 0  # questions that are not answered yet, with the waits they belong to
+        self._quiet: Deferred[None] | None = None
 
     async def rows(self, request: LabRequest) -> bytes:
         """The rows that match, the oldest first; with `wait` once `count` of them have ended.
@@ -47,13 +49,11 @@ class JournalPages:
             wanted = filter_of(query)
         except ValueError as error:
             raise _refused(error) from None
-        if wait is not None:
-            await self._wait(wanted, wait)
-        return request.prepare_json(200, listed(await self.read(wanted), self._store.lost_rows))
-
-    async def read(self, wanted: Filter) -> list[bytes]:
-        """The rows that match, each as JSON; see `rows`."""
-        return await self._ask(lambda database: database.read(wanted))
+        with self._asking():
+            if wait is not None:
+                await self._wait(wanted, wait)
+            rows = await self._ask(lambda database: database.read(wanted))
+        return request.prepare_json(200, listed(rows, self._store.lost_rows))
 
     async def delete(self, request: LabRequest) -> bytes:
         """Remove the rows that match; without a filter only if the query says `all=true`.
@@ -73,19 +73,34 @@ class JournalPages:
             raise invalid_request("no filter: to remove all rows say all=true", "all")
         if wanted != EVERYTHING and everything is not None:
             raise invalid_request("all: goes without a filter", "all")
-        deleted = await self._ask(lambda database: database.delete(wanted))
+        with self._asking():
+            deleted = await self._ask(lambda database: database.delete(wanted))
         return request.prepare_json(200, msgspec.json.encode({"deleted": deleted}))
 
-    def hurry(self) -> None:
-        """The server is about to end: whoever waits is answered with what is there."""
-        self._is_closing = True
+    def finish(self) -> Deferred[None]:
+        """The server is about to end: whoever waits is answered with what is there; fires when all are."""
+        if self._quiet is None:
+            self._quiet = Deferred()
+            if not self._asked:
+                self._quiet.callback(None)
         for pause, call in list(self._pauses.items()):
             call.cancel()
             self._wake(pause)
+        return self._quiet
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        self._asked += 1
+        try:
+            yield
+        finally:
+            self._asked -= 1
+            if not self._asked and self._quiet is not None and not self._quiet.called:
+                self._quiet.callback(None)
 
     async def _wait(self, wanted: Filter, wait: Wait) -> None:
         until_us = self._pacer.now_us() + round(wait.seconds * 1e6)
-        while not self._is_closing:
+        while self._quiet is None:
             if await self._ask(lambda database: database.count_ended(wanted)) >= wait.count:
                 return
             left_s = (until_us - self._pacer.now_us()) / 1e6

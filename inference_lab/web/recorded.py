@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
+from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.http import LabRequest
 
-_HEALTHY_CLOSE = "terminator"
+_HEALTHY_CLOSE: Final = "terminator"
 
 
 def tell_of_bytes(request: LabRequest, raw: bytes) -> None:
@@ -38,7 +37,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
         model=model[:200] if isinstance(model, str) else None,
         stream=values.get("stream") is True,
         parameters=parameters_of(values),
-        ignored=ignored_in(values, (field.encode_name for field in msgspec.structs.fields(kind))),
+        ignored=ignored_in(values, fields_of(kind)),
     )
 
 
@@ -58,8 +57,10 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, as
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
         ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
-        reached_from=None if trigger.echo is not None else _start(progress, fault),
     )
+    start = None if trigger.echo is not None else _start(progress, fault)
+    if start is not None:
+        request.recording.starts_at(start)
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from inference_lab.identity import TEST_ID
 from inference_lab.journal.row import Row, split_headers
 from inference_lab.wire.transport import lost_to, unsent_now
 
@@ -46,12 +47,8 @@ class Recording:
         self.channel = request.channel
         self._written_before = request.channel.written_bytes
         self._transport = request.transport
-        lines = [
-            (name.decode("latin-1").lower(), value.decode("utf-8", "backslashreplace"))
-            for name, values in request.requestHeaders.getAllRawHeaders()
-            for value in values
-        ]
-        headers, others = split_headers(lines)
+        headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
+        test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {
             "time": recorder.wall_seconds(),
             "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
@@ -59,17 +56,22 @@ class Recording:
             "headers": headers,
             "other_headers": others,
             "request_id": headers.get("x-request-id"),
+            "test": test if test and TEST_ID.fullmatch(test) else None,
         }
-        self._counts: Callable[[], dict[str, Any]] = dict
+        self._start: int | None = None
+        self._counts: Callable[[], dict[str, Any]] | None = None
 
     def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
         """Add what has been found out."""
         self._known.update(facts)
 
+    def starts_at(self, words: int) -> None:
+        """The client holds so many words of the answer before the first of this response."""
+        self._start = words
+
     def tell_at_end(self, counts: Callable[[], dict[str, Any]]) -> None:
         """Ask for further fields when the response is over."""
-        before = self._counts
-        self._counts = lambda: {**before(), **counts()}
+        self._counts = counts
 
     def open(self) -> None:
         """The request has been accepted: from now on the journal shows it."""
@@ -86,13 +88,14 @@ class Recording:
         self._is_over = True
         recorder, known = self._recorder, self._known
         spent_us = recorder.pacer.now_us() - self._begun_us
-        known.update(self._counts())
-        self._counts = dict
+        if self._counts is not None:
+            known.update(self._counts())
+            self._counts = None
         known["status"] = status
         known["ending"] = ending or known.get("ending_asked") or plain_ending(status)
         known["duration_ms"] = spent_us / 1000
-        start = known.pop("reached_from", None)
-        known["reached"] = None if start is None else start + known.get("words", 0)
+        if self._start is not None:
+            known["reached"] = self._start + known.get("words", 0)
         peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
         known["peer"] = peer
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
@@ -113,8 +116,7 @@ class Recording:
 
     def row(self) -> Row:
         """The request as it stands."""
-        known = {key: value for key, value in self._known.items() if key != "reached_from"}
-        return Row(state="ended" if self._is_over else "open", **known)
+        return Row(state="ended" if self._is_over else "open", **self._known)
 
 
 def plain_ending(status: int | None) -> str:

@@ -12,6 +12,7 @@ import fcntl
 import socket
 import struct
 import termios
+from errno import ECONNRESET
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet import tcp
@@ -33,6 +34,7 @@ class Loss(NamedTuple):
 
     unsent: int
     reason: Failure
+    was_reset: bool
 
 
 class EagerServer(tcp.Server):
@@ -43,11 +45,12 @@ class EagerServer(tcp.Server):
     """
 
     loss: Loss | None = None
+    _was_reset = False
 
     def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         """Look at the socket while it is there: everybody above hears of its end when it is closed."""
         if self.loss is None:
-            self.loss = Loss(unsent_bytes(self), reason)
+            self.loss = Loss(unsent_bytes(self), reason, self._was_reset)
         super().connectionLost(reason)
 
     def write(self, data: bytes) -> None:
@@ -65,8 +68,10 @@ class EagerServer(tcp.Server):
             # loss in its own.
             try:
                 sent = self.socket.send(data)
-            except OSError:
+            except OSError as error:
                 sent = 0
+                if error.errno == ECONNRESET:
+                    self._was_reset = True  # the kernel says so once; who asks again hears of an end like any
             if sent == len(data):
                 return
             data = data[sent:]
@@ -131,7 +136,8 @@ def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
     cause = reason if loss is None else loss.reason
     if cause.check(ConnectionAborted):
         return "none"
-    return "fin" if cause.check(ConnectionDone) else "rst"
+    was_reset = loss is not None and loss.was_reset
+    return "fin" if cause.check(ConnectionDone) and not was_reset else "rst"
 
 
 def was_aborted(transport: Any) -> bool:  # noqa: ANN401
