@@ -62,19 +62,19 @@ class MemoryLab:
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         pacer = Pacer(self.clock, self.clock.seconds)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
+        loaded = load(str(folder), None)
+        incidents = loaded.incidents
         models = ServedModels(
-            [
-                Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0))
-                for model in load(str(folder), None).models
-            ]
+            [Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0)) for model in loaded.models]
         )
         answers = Answers(
             Streams(pacer, endings, reader_timeout_us=300_000_000),
             directives=directives,
+            incidents=incidents,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        lab = Lab(models, Checks(models, directives=directives), answers)
+        lab = Lab(models, Checks(models, directives=directives, incidents=incidents), answers)
         self._site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=2**24, reactor=self.clock)
 
     def exchange(
