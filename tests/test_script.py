@@ -14,12 +14,12 @@ from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import Fault, parse_directive
 from inference_lab.faults.events import Event, Frame, Pause
-from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD, fault_script
 from inference_lab.faults.values import U32_MAX, U64_MAX
 from inference_lab.formats import LAB
 from inference_lab.progress.position import Position, locate
 from inference_lab.prompts.calls import CallTarget
+from tests.wire.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -146,7 +146,7 @@ def test_the_script_of_each_mode_on_chat(directive: str) -> None:
 
 
 def test_the_table_above_has_each_of_the_eleven_modes() -> None:
-    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(list(MODES)[:11])
+    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(ELEVEN)
 
 
 def text_frame(text: str) -> str:
