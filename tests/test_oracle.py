@@ -80,7 +80,7 @@ def test_a_call_is_whole_in_deltas_and_in_raw_markup(style: Format, size: int) -
 @pytest.mark.parametrize("make", [chat, completion])
 def test_a_stream_cut_at_any_byte_is_never_wrong(make: object, size: int, reasoning: int) -> None:
     assert callable(make)
-    data = b"".join(make(pieces_of(LAB, reasoning=reasoning, count=40 - reasoning), size=size))
+    data = b"".join(make(pieces_of(LAB, reasoning=reasoning, count=20 - reasoning), size=size))
     outcomes = [verify(data[:cut]).outcome for cut in range(len(data) + 1)]
     end = outcomes.index("whole")
     assert outcomes == ["honest prefix"] * end + ["whole"] * (len(data) + 1 - end)
