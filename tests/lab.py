@@ -77,9 +77,11 @@ class MemoryLab:
         pacer = Pacer(self.clock, self.clock.seconds)
         recorder = Recorder(pacer, self.rows, lambda: 1_800_000_000.5)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
+        loaded = load(str(folder), None)
+        incidents = loaded.incidents
         served = [
             Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0), ModelTally(model.name))
-            for model in load(str(folder), None).models
+            for model in loaded.models
         ]
         models = ServedModels(served)
         streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
@@ -88,12 +90,15 @@ class MemoryLab:
             streams,
             attempts,
             directives=directives,
+            incidents=incidents,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
         tally = Tally()
         metrics = MetricsPage(pacer, tally, streams, served, None)
-        lab = Lab(models, Checks(models, directives=directives), answers, attempts, metrics)
+        lab = Lab(
+            models, Checks(models, directives=directives, incidents=incidents), answers, attempts, metrics
+        )
         self._site = LabSite(
             lab.app.resource(),
             endings=endings,

@@ -10,8 +10,8 @@ import pytest
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.events import Event, Frame, Pause
+from tests.axes_scripts import script_of
 from tests.memory import GET, Stage, body_of
-from tests.test_axes_pairs import script_of
 from tests.wire.rawclient import CHAT
 
 if TYPE_CHECKING:

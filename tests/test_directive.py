@@ -14,20 +14,7 @@ from inference_lab.faults.directive import (
 )
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.values import U32_MAX, U64_MAX, Bare, Sub
-
-ELEVEN = [
-    "cut_between_frames",
-    "cut_mid_frame",
-    "reset",
-    "stall",
-    "error_envelope_200",
-    "error_400_in_sse",
-    "no_done",
-    "no_usage",
-    "cancelled_499",
-    "mid_reasoning",
-    "mid_tool_call",
-]
+from tests.wire.contract import MODES as ELEVEN
 
 ACCEPTED = {
     "reset": ("reset", {}),

@@ -107,9 +107,74 @@ def test_what_the_server_would_refuse_is_refused_in_one_line(
     assert error.count("\n") == 1
 
 
-def test_the_server_says_the_same(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    lab = MemoryLab(write(tmp_path, {"m": MODEL.format(name="m")}))
-    assert lab.send(request("GET", "/lab/faults")).json == json.loads(run(capsys, "--json")[1])
+INCIDENT = """close = "rst"
+[[events]]
+frame = "data: captured\\n\\n"
+[[events]]
+pause_ms = 40
+raw = "zz"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """A folder with a model and an incident beside it."""
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "gateway-cut.toml").write_text(INCIDENT)
+    return write(tmp_path, {"m": MODEL.format(name="m")})
+
+
+def test_an_incident_is_listed_and_shown_by_its_name(
+    capsys: pytest.CaptureFixture[str], config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in (config, config / "m.toml"):
+        status, out, _ = run(capsys, "--config", str(place))
+        assert (status, out.count("\n  gateway-cut\n")) == (0, 1)
+        status, out, _ = run(capsys, "--config", str(place), "gateway-cut")
+        assert (status, out.splitlines()) == (
+            0,
+            [
+                "gateway-cut",
+                f"       0 ms  head   200  {CHUNKED}",
+                "       0 ms  chunk  data: captured\\n\\n",
+                "      40 ms  raw    zz",
+                "      40 ms  end    rst",
+            ],
+        )
+    config.rename(config.parent / "configs")
+    monkeypatch.chdir(config.parent)
+    assert "\n  gateway-cut\n" in run(capsys)[1], "the folder that serve would take"
+
+
+@pytest.mark.parametrize("arguments", [(), ("gateway-cut",), ("reset",)])
+def test_a_config_that_serve_would_refuse_is_one_line(
+    capsys: pytest.CaptureFixture[str], config: Path, arguments: tuple[str, ...]
+) -> None:
+    broken = config / "faults" / "broken.toml"
+    broken.write_text("close = 1")
+    for place, reason in ((config, f"{broken}: close"), (config / "no", f"{config / 'no'}: no such file")):
+        status, out, error = run(capsys, "--config", str(place), *arguments)
+        assert (status, out, error.count("\n")) == (1, "", 1)
+        assert error.startswith(f"inference-lab faults: {reason}")
+
+
+def test_without_a_config_there_are_no_incidents(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "gateway-cut.toml").write_text(INCIDENT)
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(run(capsys, "--json")[1])["incidents"] == []
+    assert run(capsys, "gateway-cut")[2].startswith("inference-lab faults: unknown mode 'gateway-cut'")
+
+
+def test_the_server_says_the_same(capsys: pytest.CaptureFixture[str], config: Path) -> None:
+    lab = MemoryLab(config)
+    listed = json.loads(run(capsys, "--json", "--config", str(config))[1])
+    assert lab.send(request("GET", "/lab/faults")).json == listed
+    assert listed["incidents"] == ["gateway-cut"]
+    shown = lab.send(request("GET", "/lab/faults/gateway-cut"))
+    assert shown.json == json.loads(run(capsys, "--json", "--config", str(config), "gateway-cut")[1])
     shown = lab.send(request("GET", "/lab/faults/reset%3Bafter_chunks=1?endpoint=completions"))
     assert shown.json == json.loads(run(capsys, "--json", "--completions", "reset;after_chunks=1")[1])
     assert lab.send(request("GET", "/lab/faults/explode")).error["code"] == "invalid_fault_directive"

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from inference_lab.answers.dialects import DIALECTS
 from inference_lab.faults.axes import AXES
+from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.errors import VARIANTS
+from inference_lab.faults.events import Frame
 from inference_lab.faults.modes import MODES
 from inference_lab.oracle import Kind, verify
+from inference_lab.web.checks import without_effect as without_effect_on
+from tests.axes_scripts import script_of
 from tests.lab import MODEL, MemoryLab, write
+from tests.wire.rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
+    from inference_lab.faults.death import Death
     from inference_lab.oracle import Verdict
 
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 OWN: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "p266"}]},
     COMPLETIONS: {"prompt": "p266"},
@@ -67,42 +74,101 @@ def test_a_healthy_stream_is_whole_however_it_is_spelled(lab: MemoryLab, name: s
             assert verdict.completion_tokens == sum(verdict.words.values())
 
 
-# A [DONE] behind half an answer is no honest death.
-LIES = {"done_without_finish": Kind.SILENT_TRUNCATION}
-# Errors that an SSE parser does not see, so that a [DONE] behind them is the same lie.
+LEGS_ONLY = {"echo_restart", "echo_overlap"}
+DEATHS = [name for name in MODES if name not in LEGS_ONLY]
+
+# Every end that can be asked of a death.
+FINISHES = (
+    *("none", "stop", "length", "tool_calls", "content_filter", "abort", "error"),
+    *("insufficient_system_resource", "cancelled", "empty_each"),
+)
+TAILS = [f";done={done};finish={finish}" for done in ("false", "true", "twice") for finish in FINISHES]
 UNSEEN = {"raw_json", "raw_html"}
+"""Errors on lines that are no field: an SSE parser skips them."""
 
 
-@pytest.mark.parametrize("name", DIALECTS)
-@pytest.mark.parametrize("mode", MODES)
-def test_no_honest_death_is_wrong(lab: MemoryLab, mode: str, name: str) -> None:
-    if mode.startswith("echo"):
-        return  # for later legs only
+@cache
+def death_judged(death: Death, path: str) -> Verdict:
+    """What a client reads of a death, judged; without its close, which comes behind all that is read."""
+    frames = [event.data for event in script_of(death, path) if isinstance(event, Frame)]
+    return verify(b"".join(frames))
+
+
+def wrong_of(fault: str, path: str, *, lies: bool) -> bool | None:
+    """Whether a death is called wrong though it is no told lie; None for one that is refused."""
+    try:
+        death = parse_directive(fault).death
+        if without_effect_on(death, secure=True, chat=path == CHAT, counts=True):
+            return None
+        verdict = death_judged(msgspec.structs.replace(death, close="fin"), path)
+    except ValueError:
+        return None
+    if death.then == "rest" and death.malformed:  # no death: the answer goes on behind it, and is torn
+        assert verdict.findings[0].kind is Kind.NOT_JSON
+        return False
+    # A finish that says all is well inside an open call: the one lie that can be told from the words alone.
+    is_lie = lies and verdict.finish in {"stop", "tool_calls"} and not verdict.error
+    if is_lie:
+        assert {finding.kind for finding in verdict.findings} == {Kind.SILENT_TRUNCATION}
+    return (verdict.outcome == "wrong") is not is_lie
+
+
+@pytest.mark.parametrize("mode", DEATHS)
+def test_no_honest_death_is_wrong_whatever_its_error_and_its_end(mode: str) -> None:
+    lies = MODES[mode].death.content == "tool_call"
+    met: dict[str, bool | None] = {}
     for path in OWN:
-        for more in ("", ";after_chunks=0", ";after_chunks=8"):
-            if more and not {"after_chunks", "then"} & MODES[mode].changes.keys():
-                continue
-            verdict = judged(lab, name, path, f"{mode};delay_ms=0{more}")
-            if mode in LIES:
-                assert {finding.kind for finding in verdict.findings} == {LIES[mode]}
-            else:
-                assert verdict.outcome != "wrong", (path, more, verdict)
+        for error in ("", *(f";error={variant}" for variant in VARIANTS), ";malformed=true"):
+            for tail in ("", *TAILS):
+                fault = f"{mode}{error}{tail}"
+                met[f"{path} {fault}"] = wrong_of(fault, path, lies=lies)
+    assert [fault for fault, wrong in met.items() if wrong] == []
+    assert list(met.values()).count(False) >= 2
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_no_error_in_a_stream_is_wrong(lab: MemoryLab, variant: str) -> None:
+def test_no_error_is_wrong_however_it_is_spelled_and_wherever_it_comes(variant: str) -> None:
+    met: dict[str, bool | None] = {}
     for path in OWN:
-        for more in ("", ";done=true", ";done=false", ";after_chunks=0", ";eol=crlf;segment=byte"):
-            verdict = judged(lab, "lab", path, f"cut_between_frames;delay_ms=0;error={variant}{more}")
-            if variant in UNSEEN and "done=true" in more:
-                assert {finding.kind for finding in verdict.findings} == {Kind.SILENT_TRUNCATION}
-            elif variant == "plain":
-                assert {finding.kind for finding in verdict.findings} <= {
-                    Kind.NOT_JSON,
-                    Kind.SILENT_TRUNCATION,
-                }
-            else:
-                assert verdict.outcome == "honest prefix", (path, more, verdict)
+        for row in ("ok;after_chunks=0", "ok;at=head", "ok;at=role", "ok;after_chunks=9"):
+            for more in ("", ";eol=crlf", ";eol=cr;multiline=3", ";bom=true;spacing=python"):
+                for tail in ("", *(TAILS[::7] if more else TAILS)):
+                    fault = f"{row};error={variant}{more}{tail}"
+                    met[f"{path} {fault}"] = wrong_of(fault, path, lies=False)
+    assert [fault for fault, wrong in met.items() if wrong] == []
+    assert list(met.values()).count(False) > len(TAILS)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("mode", DEATHS)
+def test_no_honest_death_is_wrong_in_any_dialect(lab: MemoryLab, mode: str, name: str) -> None:
+    for path in OWN:
+        verdict = judged(lab, name, path, f"{mode};delay_ms=0")
+        assert verdict.outcome != "wrong", (path, verdict)
+
+
+# Deaths whose end a client cannot see, once its transport has said that all went well.
+SILENT = {
+    *("clean_eof", "tool_call_eof", "abort_finish", "done_without_finish", "torn_frame_clean"),
+    *("cut_between_frames", "cut_mid_frame", "reset", "stall", "mid_reasoning", "mid_tool_call"),
+    *("heartbeat_stall", "cut_conn_close", "empty_200"),
+}
+
+
+@pytest.mark.parametrize("mode", DEATHS)
+def test_a_clean_end_makes_wrong_what_no_frame_shows(lab: MemoryLab, mode: str) -> None:
+    for path in OWN:
+        verdict = judged(lab, "lab", path, f"{mode};delay_ms=0", ended="clean")
+        kinds = [finding.kind for finding in verdict.findings]
+        assert kinds == ([Kind.SILENT_TRUNCATION] if mode in SILENT else []), (path, verdict)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_an_error_is_seen_by_its_frame_even_behind_a_clean_end(lab: MemoryLab, variant: str) -> None:
+    for path in OWN:
+        verdict = judged(lab, "lab", path, f"clean_eof;delay_ms=0;error={variant}", ended="clean")
+        assert verdict.outcome == ("wrong" if variant in UNSEEN else "honest prefix"), (path, verdict)
+        assert verdict.error is (variant not in UNSEEN)
 
 
 def test_the_spellings_above_are_of_keys_there_are() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inference_lab.answers.answer import fault_pieces, healthy
 from inference_lab.answers.pieces import Piece
 from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import Kind, Note, Verdict, verify
+from inference_lab.oracle import Ended, Kind, Note, Verdict, verify
 from inference_lab.progress.position import locate
 from inference_lab.prompts.helper_payloads import rendered
 from inference_lab.prompts.messages import Message
@@ -80,7 +80,7 @@ def test_a_call_is_whole_in_deltas_and_in_raw_markup(style: Format, size: int) -
 @pytest.mark.parametrize("make", [chat, completion])
 def test_a_stream_cut_at_any_byte_is_never_wrong(make: object, size: int, reasoning: int) -> None:
     assert callable(make)
-    data = b"".join(make(pieces_of(LAB, reasoning=reasoning, count=40 - reasoning), size=size))
+    data = b"".join(make(pieces_of(LAB, reasoning=reasoning, count=20 - reasoning), size=size))
     outcomes = [verify(data[:cut]).outcome for cut in range(len(data) + 1)]
     end = outcomes.index("whole")
     assert outcomes == ["honest prefix"] * end + ["whole"] * (len(data) + 1 - end)
@@ -154,7 +154,6 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream([*words([0, 1]), chunk({"content": "\ufffd"}), *words([2])]), (Kind.OTHER_TEXT, 2), None),
         (stream(words([0, 1, 2])), (Kind.TOO_MANY_WORDS, 2), 2),
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
-        (stream(words([0, 1]), None) + DONE, (Kind.SILENT_TRUNCATION, 2), None),
         (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
         (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, 2), None),
         (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, 2), None),
@@ -166,7 +165,7 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
             None,
         ),
         (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, 2), None),
-        (stream([*words([0, 1]), event("{broken")]), (Kind.NOT_JSON, 2), None),
+        (stream([*words([0, 1]), event("{broken"), *words([2])]), (Kind.NOT_JSON, 2), None),
         (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, 2), None),
         (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, 2), None),
     ],
@@ -238,8 +237,50 @@ def test_the_end_decides_between_whole_and_died(tail: bytes, ended: str, outcome
     assert verdict.outcome == outcome
 
 
-def test_done_without_a_finish_is_whole_where_all_words_came() -> None:
-    assert verify(stream(words([0, 1]), None) + DONE, tokens=2).outcome == "whole"
+@pytest.mark.parametrize(
+    ("tokens", "ended", "outcome"),
+    [
+        (None, "unknown", "honest prefix"),
+        (None, "broken", "honest prefix"),
+        (3, "unknown", "honest prefix"),
+        (None, "clean", "wrong"),
+        (3, "clean", "wrong"),
+        (2, "unknown", "whole"),
+        (2, "clean", "whole"),
+    ],
+)
+def test_done_without_a_finish_is_an_end_where_all_words_are_known_to_be_there(
+    tokens: int | None, ended: Ended, outcome: str
+) -> None:
+    verdict = verify(stream(words([0, 1]), None) + DONE, tokens=tokens, ended=ended)
+    assert verdict.outcome == outcome
+    assert verdict.notes[Note.DONE_WITHOUT_FINISH] == 1
+    assert [finding.kind for finding in verdict.findings] == [Kind.SILENT_TRUNCATION] * (outcome == "wrong")
+
+
+@pytest.mark.parametrize("tail", [b"", DONE, chunk(finish="stop") + DONE, usage_frame(2)])
+@pytest.mark.parametrize("ended", ["unknown", "clean", "broken"])
+def test_a_frame_that_nobody_can_read_is_an_error_that_ends_the_answer(tail: bytes, ended: Ended) -> None:
+    verdict = verify([ROLE, *words([0, 1]), event("{broken"), event("more"), tail], ended=ended)
+    assert (verdict.outcome, verdict.error, verdict.notes[Note.NOT_JSON]) == ("honest prefix", True, 2)
+
+
+def test_text_behind_frames_that_nobody_can_read_makes_them_one_finding() -> None:
+    frames = [*words([0, 1]), event("{broken"), event("more"), chunk()]
+    verdict = verify(stream([*frames, *words([2])]))
+    finding = verdict.findings[0]
+    assert (finding.kind, finding.word, finding.count, finding.offset) == (
+        Kind.NOT_JSON,
+        2,
+        2,
+        len(b"".join([ROLE, *frames[:2]])),
+    )
+    assert not verdict.error
+    assert Note.NOT_JSON not in verdict.notes
+    assert found(verify(stream([*words([0]), event("x"), *words([1]), event("y"), *words([2])]))) == [
+        (Kind.NOT_JSON, 1),
+        (Kind.NOT_JSON, 2),
+    ]
 
 
 def test_a_finish_inside_a_call_is_a_silent_truncation() -> None:
@@ -247,6 +288,14 @@ def test_a_finish_inside_a_call_is_a_silent_truncation() -> None:
     for make, finish in ((chat, "tool_calls"), (completion, "stop")):
         assert found(verify(make(begun, finish))) == [(Kind.SILENT_TRUNCATION, 4)]
     assert verify(chat(begun, "length")).outcome == "whole"
+
+
+@pytest.mark.parametrize(
+    "rest", ["", "\n", "\ndata: [DONE]\n\n", "\rdata: [DONE]\r\r", "\r\ndata: {}\r\n\r\n"]
+)
+def test_an_error_on_the_first_line_is_one_whatever_comes_behind(rest: str) -> None:
+    verdict = verify(f'{{"error":{{"message":"M"}}}}{rest}'.encode(), ended="clean")
+    assert (verdict.outcome, verdict.error) == ("honest prefix", True)
 
 
 def test_a_call_announced_twice_is_wrong() -> None:
@@ -374,7 +423,7 @@ def test_offsets_do_not_depend_on_the_blocks() -> None:
 
 
 def test_findings_are_kept_up_to_a_hundred_and_counted_beyond() -> None:
-    verdict = verify(stream([event("x")] * 150))
+    verdict = verify(stream([*words([0]) * 151]))
     assert (len(verdict.findings), verdict.finding_count) == (100, 150)
 
 

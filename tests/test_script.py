@@ -20,6 +20,7 @@ from inference_lab.faults.values import U32_MAX, U64_MAX
 from inference_lab.formats import LAB
 from inference_lab.progress.position import Position, locate
 from inference_lab.prompts.calls import CallTarget
+from tests.wire.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -148,7 +149,7 @@ def test_the_script_of_each_mode_on_chat(directive: str) -> None:
 
 
 def test_the_table_above_has_each_of_the_eleven_modes() -> None:
-    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(list(MODES)[:11])
+    assert {directive.partition(";")[0] for directive in CHAT_SCRIPTS} == set(ELEVEN)
 
 
 def text_frame(text: str) -> str:

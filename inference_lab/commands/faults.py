@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.commands.offline import OneLineParser
+from inference_lab.config.incident_file import load_incidents
+from inference_lab.config.toml_reading import ConfigError
+from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.listing import listing
 from inference_lab.web.preview import preview
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PROG = "inference-lab faults"
+_PROG: Final = "inference-lab faults"
+_CONFIG: Final = "configs"
 
 
 def main(argv: list[str]) -> int:
@@ -26,14 +31,18 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON value, for tools")
     parser.add_argument("--completions", action="store_true", help="as /v1/completions answers, not chat")
+    parser.add_argument(
+        "--config", metavar="PATH", help=f"whose incidents to know, as for serve (default: {_CONFIG})"
+    )
     options = parser.parse_args(argv)
     try:
+        incidents = _incidents(options.config)
         value: Any = (
-            listing()
+            listing(incidents)
             if options.directive is None
-            else preview(options.directive, chat=not options.completions)
+            else preview(options.directive, chat=not options.completions, incidents=incidents)
         )
-    except ValueError as error:
+    except (ValueError, ConfigError) as error:
         sys.stderr.write(f"{_PROG}: {error}\n")
         return 1
     if options.json:
@@ -44,12 +53,29 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _listed(value: dict[str, list[dict[str, str]]]) -> Iterator[str]:
+def _incidents(config: str | None) -> Incidents:
+    """The incidents beside a config; none where nobody named one and there is none.
+
+    Raises:
+        ConfigError: a config that is not there, or an incident that `serve` would refuse.
+    """
+    path = Path(_CONFIG if config is None else config)
+    if not path.exists():
+        if config is None:
+            return NO_INCIDENTS
+        raise ConfigError(f"{config}: no such file or directory")
+    return load_incidents(path)
+
+
+def _listed(value: dict[str, Any]) -> Iterator[str]:
     """The tables, a line a row."""
     width = max(len(row.get("name", row.get("key", ""))) for row in (*value["modes"], *value["axes"]))
     yield "modes, and what each is over the healthy stream:"
     for row in value["modes"]:
         yield f"  {row['name']:{width}}  {row['directive']}  ({row['seen_in']})"
+    if value["incidents"]:
+        yield "incidents, modes from files:"
+        yield from (f"  {name}" for name in value["incidents"])
     yield "axes, the keys of any directive:"
     for row in value["axes"]:
         default = f", default {row['default']}" if row["default"] else ""

@@ -26,10 +26,17 @@ class Answer:
         self._identity: dict[str, object] = {}
         self._named: tuple[object, ...] = ()
         self._spoken = self._spoken_now = self._role_with_text = False
+        self._failed = False
+        self._unreadable: tuple[int, int, str] | None = None
         self.finish: str | None = None
-        self.done = self.error = False
+        self.done = False
         self.completion_tokens: int | None = None
         report.words_so_far = self.words_so_far
+
+    @property
+    def error(self) -> bool:
+        """Whether an error came: in a frame, or as a frame that nobody can read with no text behind it."""
+        return self._failed or self._unreadable is not None
 
     @property
     def has_markup(self) -> bool:
@@ -48,6 +55,10 @@ class Answer:
 
     def end(self, *, dead: bool) -> None:
         """The stream ends; on a dead one the last word may be torn."""
+        if self._unreadable is not None:
+            self._report.note(Note.NOT_JSON, self._unreadable[1])
+        if self.done and self.finish is None:
+            self._report.note(Note.DONE_WITHOUT_FINISH)
         self._reasoning.end(dead=dead)
         self._content.end(dead=dead)
         self._raw.end(dead=dead)
@@ -57,7 +68,7 @@ class Answer:
     def frame(self, frame: dict[str, Any]) -> None:
         """One JSON object of the stream."""
         if frame.get("error") is not None or frame.get("object") == "error" or frame.get("type") == "error":
-            self.error = True
+            self.failed()
             return
         self._identify(frame)
         choices = frame.get("choices")
@@ -70,6 +81,15 @@ class Answer:
         usage = frame.get("usage")
         if isinstance(usage, dict):
             self._usage(usage, is_final=not choices or self.finish is not None)
+
+    def failed(self) -> None:
+        """An error, in whatever form."""
+        self._failed = True
+
+    def unreadable(self, message: str) -> None:
+        """A whole frame that is no JSON object: the end of a dead stream, or wrong where text comes behind it."""
+        offset, count, first = self._unreadable or (self._report.offset, 0, message)
+        self._unreadable = offset, count + 1, first
 
     def done_marker(self) -> None:
         """`[DONE]`."""
@@ -96,7 +116,7 @@ class Answer:
 
     def _choice(self, choice: dict[str, Any], *, has_usage: bool, spoken: bool) -> None:
         if choice.get("error") is not None:
-            self.error = True
+            self.failed()
             return
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else choice.get("message")
@@ -133,6 +153,11 @@ class Answer:
         words.feed(text)
 
     def _check_time(self, channel: str, text: str) -> None:
+        """Text may come now, or it may not."""
+        if self._unreadable is not None:
+            offset, count, message = self._unreadable
+            self._unreadable = None
+            self._report.find(Kind.NOT_JSON, message, offset=offset, count=count)
         if self.done:
             self._report.find(Kind.TEXT_AFTER_DONE, f"{_shown(text)} comes after [DONE]", channel)
         elif self.finish is not None:

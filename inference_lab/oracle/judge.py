@@ -94,8 +94,7 @@ class _Judge:
         else:
             if isinstance(self._form, _Json):
                 self._form.end()
-            normal = answer.finish in _NORMAL_FINISHES or (answer.finish is None and answer.done)
-            died = answer.error or not normal
+            died = answer.error or not self._is_normal_end()
             answer.end(dead=died)
             self._judge_counts(died=died)
         if died and self._ended == "clean" and not answer.error:
@@ -115,6 +114,13 @@ class _Judge:
             self._count,
         )
 
+    def _is_normal_end(self) -> bool:
+        """Whether the answer says its end: `[DONE]` alone does where all words are known to be there."""
+        answer, tokens = self._answer, self._tokens
+        if answer.finish is None and answer.done:
+            return tokens is not None and answer.words_so_far() >= tokens
+        return answer.finish in _NORMAL_FINISHES
+
     def _judge_counts(self, *, died: bool) -> None:
         """Words against `tokens` and usage, unless a word is known to be missing or twice."""
         answer, report, words = self._answer, self._report, self._said.total
@@ -129,8 +135,6 @@ class _Judge:
         if not died:
             if tokens is not None and words < tokens:
                 missing = f"{words} of {tokens} words, and a normal end"
-            elif answer.finish is None and tokens is None:
-                missing = "[DONE] without a finish"
             elif answer.finish in {"stop", "tool_calls"} and answer.has_open_call:
                 missing = f"finish {answer.finish!r} inside an open call"
         counted = words + self._hidden
@@ -160,7 +164,7 @@ class _Sse:
             self._report.offset = event.offset
             data = event.data.strip()
             if event.is_error:
-                self._answer.error = True
+                self._answer.failed()
             elif data == b"[DONE]":
                 self._answer.done_marker()
             elif data:
@@ -174,7 +178,7 @@ class _Sse:
         if isinstance(frame, dict):
             self._answer.frame(frame)
         else:
-            self._report.find(Kind.NOT_JSON, f"a frame is no JSON object: {data[:60]!r}")
+            self._answer.unreadable(f"a frame is no JSON object: {data[:60]!r}")
 
 
 class _Json:
@@ -202,17 +206,28 @@ class _Json:
         try:
             frame = msgspec.json.decode(data)
         except (msgspec.DecodeError, RecursionError):
-            if scan(data.decode("utf-8", "replace")).ends in {Ends.WHOLE, Ends.BROKEN}:
+            if self._is_error_line(data):
+                self._answer.failed()
+            elif scan(data.decode("utf-8", "replace")).ends in {Ends.WHOLE, Ends.BROKEN}:
                 self._report.find(Kind.NOT_JSON, f"the answer is no JSON: {data[:60]!r}")
             return
         self._answer.frame(frame)
+
+    @staticmethod
+    def _is_error_line(data: bytes) -> bool:
+        """Whether the first line is an error on its own: a proxy's, in front of what is left of the stream."""
+        try:
+            first = msgspec.json.decode(data.partition(b"\n")[0].partition(b"\r")[0])
+        except (msgspec.DecodeError, RecursionError):
+            return False
+        return isinstance(first, dict) and first.get("error") is not None
 
 
 class _Page:
     """An error page in place of an answer: nothing was said, and nobody can take it for an answer."""
 
     def __init__(self, answer: Answer) -> None:
-        answer.error = True
+        answer.failed()
 
     def feed(self, block: bytes) -> None:
         """The next bytes, whatever they say."""

@@ -51,6 +51,8 @@ class Note(Enum):
     FINISH_REPEATED = "finish_repeated"
     USAGE_REPEATED = "usage_repeated"
     DONE_REPEATED = "done_repeated"
+    DONE_WITHOUT_FINISH = "done_without_finish"
+    NOT_JSON = "not_json"
     NO_USAGE = "no_usage"
     COMMENTS = "comments"
     UNKNOWN_LINES = "unknown_lines"
@@ -110,14 +112,24 @@ class Report(msgspec.Struct):
     notes: dict[Note, int] = msgspec.field(default_factory=dict)
     kinds: set[Kind] = msgspec.field(default_factory=set)
 
-    def find(self, kind: Kind, message: str, channel: str | None = None, word: int | None = None) -> int:
-        """Add a finding; its place among those kept, -1 if it is only counted."""
+    def find(
+        self,
+        kind: Kind,
+        message: str,
+        channel: str | None = None,
+        word: int | None = None,
+        *,
+        offset: int | None = None,
+        count: int = 1,
+    ) -> int:
+        """Add a finding, of the current frame unless `offset` says another; its place among those kept, or -1."""
         self.kinds.add(kind)
         self.finding_count += 1
         if len(self.findings) == FINDING_LIMIT:
             return -1
         place = self.words_so_far() if word is None else word
-        self.findings.append(Finding(kind, message, self.offset, place, channel))
+        begins = self.offset if offset is None else offset
+        self.findings.append(Finding(kind, message, begins, place, channel, count))
         return len(self.findings) - 1
 
     def extend(self, place: int) -> None:
@@ -132,6 +144,6 @@ class Report(msgspec.Struct):
         if place >= 0:
             self.findings[place] = msgspec.structs.replace(self.findings[place], kind=kind, message=message)
 
-    def note(self, note: Note) -> None:
+    def note(self, note: Note, count: int = 1) -> None:
         """Count a note."""
-        self.notes[note] = self.notes.get(note, 0) + 1
+        self.notes[note] = self.notes.get(note, 0) + count

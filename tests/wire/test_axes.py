@@ -1,11 +1,8 @@
-"""Each value of each axis, and each preset, on real sockets: the exact bytes behind the head, and the ending.
-
-The bytes are those of the model in tests/axes_model.py; endings are told by FIN, errno or a second request.
-"""
+"""Each value of each axis, and each preset, on real sockets: the exact bytes behind the head, and the ending."""
 
 from __future__ import annotations
 
-import re
+import random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,21 +11,20 @@ from inference_lab.faults.axes import AXES
 from inference_lab.faults.leg_keys import LEG_KEYS
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.values import Choice, Flag, SubChoice
-from tests.axes_frames import Answer, settings_of
-from tests.axes_model import Response, respond
+from tests.axes_frames import settings_of
+from tests.axes_scripts import served
 from tests.axes_tables import ERRORS, PRESETS
+from tests.axes_values import PAIRED, changes_of, directive_of, settings_for
 
-from .contract import HELLO, Stream, tag_of
+from .axes_meeting import meet
 from .contract import MODES as ELEVEN
-from .rawclient import CHAT, COMPLETIONS, FIN, OPEN, RST, Connection, dechunk, fault_request, payload, request
+from .rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .server import Server
 
-CREATED = 1_700_000_000
-WORDS = 10
-HEALTH = request("GET", "/health")
-SILENCE_S = 0.15
 HIT = "ok;after_chunks=3;delay_ms=0"
 """A healthy stream of three words, to change something about."""
 
@@ -243,82 +239,6 @@ QUICKER = {
 }
 
 
-def answer_to(endpoint: str, wire: bytes, *, usage: bool = True) -> Answer:
-    """The healthy answer, with the id that the response gave itself."""
-    prefix = "chatcmpl-" if endpoint == CHAT else "cmpl-"
-    pattern = re.compile(rb'"id": ?"(%b[0-9a-f]{24})"' % prefix.encode())
-    found = pattern.search(wire) or pattern.search(dechunk(wire).body if wire.endswith(b"\r\n") else b"")
-    ident = found[1].decode() if found else "none"
-    stream = Stream(endpoint, ident, CREATED, "lab", tag_of(HELLO[endpoint]))
-    return Answer(stream, WORDS, "length", len(HELLO[endpoint]), usage)
-
-
-def asked(endpoint: str, directive: str, **more: object) -> bytes:
-    body = payload(endpoint, max_tokens=WORDS, stream_options={"include_usage": True}, **more)
-    return fault_request(endpoint, directive.encode().decode("latin-1"), body)
-
-
-def receive(connection: Connection, endpoint: str, directive: str) -> tuple[Response, bytes]:
-    """What comes until the model's bytes are there, and what the model says of it."""
-    wanted = respond(directive, answer_to(endpoint, b""))
-    while True:
-        if (wanted.status or connection.received) and b"\r\n\r\n" in connection.received:
-            wire = connection.result(OPEN).after_head
-            wanted = respond(directive, answer_to(endpoint, wire))
-            if len(wire) >= len(wanted.wire):
-                return wanted, wire
-        elif not wanted.status:
-            return wanted, b""
-        end = connection.read()
-        assert end is None, f"{end} after {bytes(connection.received)!r}, wanted {wanted.wire!r}"
-
-
-def check_head(connection: Connection, wanted: Response) -> None:
-    got = connection.result(OPEN)
-    assert got.status == wanted.status
-    assert {name: got.headers.get(name) for name, _ in wanted.headers} == dict(wanted.headers)
-
-
-def check_end(connection: Connection, wanted: Response, directive: str) -> None:
-    """The ending, by what only this one shows."""
-    tls = connection.tls
-    size = len(connection.received)
-    if wanted.endless:
-        connection.until(wanted.wire[-7:], after=size)
-    elif wanted.end in {"fin", "rst"}:
-        got = connection.until_end()
-        assert got.end == {"fin": FIN, "rst": RST}[wanted.end]
-        assert len(got.raw) == size, "bytes behind the last"
-        assert got.close_notify == (tls and wanted.end == "fin" and "close=tls_raw" not in directive)
-    elif wanted.end == "open":
-        got = connection.until_end(timeout=SILENCE_S)
-        assert (got.end, len(got.raw)) == (OPEN, size)
-    elif wanted.end == "idle":
-        assert connection.until_end().end == FIN
-        assert len(connection.received) == size
-    elif wanted.end == "stale":
-        connection.send(HEALTH)
-        got = connection.until_end()
-        assert (got.end, len(got.raw)) == (RST, size)
-    elif "length=" in directive:  # the connection is in no state to say
-        return
-    else:
-        connection.send(HEALTH)
-        assert connection.response().json == {"status": "ok"}
-
-
-def meet(server: Server, endpoint: str, directive: str, *, tls: bool = False) -> None:
-    with Connection(server.address, tls=tls) as connection:
-        connection.send(asked(endpoint, directive))
-        wanted, wire = receive(connection, endpoint, directive)
-        assert wire[: len(wanted.wire)] == wanted.wire, directive
-        if not wanted.endless:
-            assert len(wire) == len(wanted.wire), directive
-        if wanted.status:
-            check_head(connection, wanted)
-        check_end(connection, wanted, directive)
-
-
 def acts_on(endpoint: str, directive: str) -> bool:
     settings = settings_of(directive)
     return endpoint == CHAT or not ("reasoning_key" in settings or settings.get("at") == "role")
@@ -329,24 +249,66 @@ def acts_on(endpoint: str, directive: str) -> bool:
 def test_each_value_puts_its_bytes_on_the_wire_and_ends_as_it_says(
     server: Server, key: str, endpoint: str
 ) -> None:
-    for directive in DIRECTIVES[key]:
-        if acts_on(endpoint, directive):
-            meet(server, endpoint, directive)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_each_preset_is_its_line_of_axes(server: Server, name: str) -> None:
-    meet(server, CHAT, QUICKER.get(name, name))
-    if acts_on(COMPLETIONS, name):
-        meet(server, COMPLETIONS, QUICKER.get(name, name))
+    meet(server, endpoint, *(directive for directive in DIRECTIVES[key] if acts_on(endpoint, directive)))
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
-@pytest.mark.parametrize("directive", OVER_TLS)
-def test_each_ending_over_tls_with_and_without_close_notify(
-    tls_server: Server, directive: str, endpoint: str
-) -> None:
-    meet(tls_server, endpoint, directive, tls=True)
+def test_each_preset_is_its_line_of_axes(server: Server, endpoint: str) -> None:
+    meet(server, endpoint, *(QUICKER.get(name, name) for name in PRESETS if acts_on(endpoint, name)))
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+def test_each_ending_over_tls_with_and_without_close_notify(tls_server: Server, endpoint: str) -> None:
+    meet(tls_server, endpoint, *OVER_TLS, tls=True)
+
+
+PAIRS_A_KEY = 4
+
+
+def in_little_time(settings: dict[str, str]) -> dict[str, str]:
+    """The same with silences that a test can wait for."""
+    quick = dict(settings)
+    if quick.get("heartbeat", "none") != "none":
+        quick.setdefault("heartbeat_ms", "1000")
+    for key in ("ttft_ms", "pause_ms", "heartbeat_ms"):
+        if key in quick:
+            quick[key] = str(int(quick[key]) // 50)
+    if "gap_ms" in quick:
+        quick |= {"gap_ms": "2", "segment": "3"}
+    return quick
+
+
+def sampled_pairs(endpoint: str) -> Iterator[str]:
+    """For each key a few pairs with another that are served, always the same ones."""
+    chance = random.Random(endpoint)
+    for key in PAIRED:
+        found = 0
+        pairs = [
+            (value, other, second)
+            for value in changes_of(key)
+            for other in PAIRED
+            if other != key
+            for second in changes_of(other)
+        ]
+        for value, other, second in chance.sample(pairs, len(pairs)):
+            settings = {**settings_for(other, second), **settings_for(key, value), other: second, key: value}
+            if "tls_raw" in {value, second}:
+                continue
+            quick = tuple(in_little_time(settings).items())
+            if served(quick, endpoint) is None:
+                continue
+            yield directive_of(quick)
+            found += 1
+            if found == PAIRS_A_KEY:
+                break
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+def test_pairs_of_values_are_on_the_wire_what_the_script_says(server: Server, endpoint: str) -> None:
+    pairs = list(sampled_pairs(endpoint))
+    assert len(pairs) >= PAIRS_A_KEY * (len(PAIRED) - 1)
+    for start in range(0, len(pairs), 40):
+        meet(server, endpoint, *pairs[start : start + 40])
 
 
 def test_there_is_a_directive_for_every_value() -> None:

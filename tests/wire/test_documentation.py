@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 
-from inference_lab.faults.modes import MODES
 from inference_lab.service.settings import DEFAULT_HOST, DEFAULT_PORT
 from inference_lab.tap import Options
+
+from .contract import MODES as ELEVEN
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-ELEVEN = list(MODES)[:11]
-"""The modes that have a transcript; the others are rows over the healthy stream."""
 
 HINT = "record it again: .venv-dev/bin/python docs/transcripts.py"
 
@@ -67,7 +66,7 @@ def test_both_documents_give_the_bodies_that_the_transcripts_were_recorded_with(
 
 def test_every_mode_has_a_heading_with_a_transcript_in_the_order_of_the_table() -> None:
     sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", FAULTS, re.MULTILINE | re.DOTALL))
-    assert [heading for heading in sections if heading in ELEVEN] == ELEVEN
+    assert [heading for heading in sections if heading in ELEVEN] == list(ELEVEN)
     for mode in ELEVEN:
         assert f"<!-- transcript chat {mode};" in sections[mode], mode
     assert "<!-- transcript chat cut_mid_frame;utf8=true;" in sections["cut_mid_frame"]

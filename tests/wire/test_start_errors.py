@@ -1,23 +1,26 @@
-"""What stops the start: one line on stderr that names what and where, status 1, however it is started."""
+"""What stops the start: one line on stderr that names what and where, status 1, however it is started.
+
+The three ways to start meet in `makeService`. A few cases are started in each of them; all others go there at once.
+"""
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from inference_lab.tap import Options, makeService
 
 from .conftest import INSTANT, MODEL, SCHEDULER
 from .server import BIN, CONSOLE, TWISTD, start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WAYS = ("twistd -n", "twistd", "inference-lab serve")
 LAB = f'{MODEL}name = "lab"\n{INSTANT}'
@@ -31,37 +34,46 @@ def _prefix(way: str, tmp_path: Path) -> list[str]:
     return list(TWISTD if way == "twistd -n" else CONSOLE)
 
 
-Done = subprocess.CompletedProcess[str]
-Run = Callable[..., Done]
-
-
-def runner(way: str, tmp_path: Path) -> Run:
-    """Run to the end; the working directory is the test's own."""
-
-    def run_once(*options: str) -> Done:
-        command = [*_prefix(way, tmp_path), *options]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
-
-    return run_once
+def run(way: str, tmp_path: Path, *options: str) -> str:
+    """Started and run to the end in the test's own directory; the line it ends with."""
+    command = [*_prefix(way, tmp_path), *options]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    return one_line(done.returncode, done.stderr)
 
 
 @pytest.fixture(params=WAYS)
-def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., str]:
     """Each of the three ways in turn."""
-    return runner(request.param, tmp_path)
+    return partial(run, request.param, tmp_path)
 
 
 @pytest.fixture
-def run_n(tmp_path: Path) -> Run:
-    """`twistd -n` alone, where the way makes no difference beyond what the others show."""
-    return runner("twistd -n", tmp_path)
+def refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Where all ways lead, in this process: the line it ends with."""
+    monkeypatch.chdir(tmp_path)
+
+    def make(*given: str) -> str:
+        options: Any = Options()
+        options.parseOptions(given)
+        with pytest.raises(SystemExit) as stop:
+            makeService(options)
+        return one_line(stop.value.code, capfd.readouterr().err)
+
+    return make
 
 
-def one_line(done: Done, *named: str) -> None:
-    lines = done.stderr.splitlines()
-    assert done.returncode == 1, done
-    assert len(lines) == 1, done.stderr
-    assert not [word for word in named if word not in lines[0]], (named, lines[0])
+def one_line(status: object, stderr: str) -> str:
+    assert status == 1, stderr
+    assert len(stderr.splitlines()) == 1, stderr
+    return stderr
+
+
+def names(line: str, *words: str) -> bool:
+    missing = [word for word in words if word not in line]
+    assert not missing, line
+    return True
 
 
 @pytest.fixture
@@ -79,12 +91,27 @@ def busy() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-def test_a_busy_port(run: Run, lab: str, busy: int) -> None:
-    one_line(run("--config", lab, "--port", str(busy)), str(busy), "127.0.0.1")
+def test_a_busy_port(started: Callable[..., str], lab: str, busy: int) -> None:
+    assert names(started("--config", lab, "--port", str(busy)), str(busy), "127.0.0.1")
 
 
-def test_a_busy_port_of_an_endpoint(run_n: Run, lab: str, busy: int) -> None:
-    one_line(run_n("--config", lab, "--endpoint", f"tcp:{busy}:interface=127.0.0.1"), str(busy))
+def test_a_bad_config(started: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(f"{LAB}colour = 3\n")
+    assert names(started("--config", "bad.toml", "--port", "0"), "bad.toml", "colour")
+
+
+def test_a_bad_config_in_a_folder(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(f"{LAB}colour = 3\n")
+    assert names(refused("--config", ".", "--port", "0"), "bad.toml", "colour")
+
+
+def test_a_bad_option(started: Callable[..., str], lab: str) -> None:
+    """One that only opening the port finds out, where Twisted leaves a socket behind."""
+    assert names(started("--config", lab, "--endpoint", "tcp:70000"), "tcp:70000")
+
+
+def test_a_busy_port_of_an_endpoint(refused: Callable[..., str], lab: str, busy: int) -> None:
+    assert names(refused("--config", lab, "--endpoint", f"tcp:{busy}:interface=127.0.0.1"), str(busy))
 
 
 VALUES = (
@@ -92,7 +119,6 @@ VALUES = (
     ("--port", "-1"),
     ("--port", "http"),
     ("--endpoint", "nonsense:1"),
-    ("--endpoint", "tcp:70000"),
     ("--endpoint", ""),
     ("--endpoint", "ssl:0:privateKey=/nowhere/key.pem"),
     ("--linger-s", "-1"),
@@ -103,54 +129,51 @@ VALUES = (
 )
 
 
-@pytest.fixture(scope="module")
-def values_refused(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Done]:
-    """Every bad value tried, as many at a time as there are processors."""
-    folder = tmp_path_factory.mktemp("values")
-    (folder / "lab.toml").write_text(LAB)
-    run = runner("twistd -n", folder)
-
-    def refused(options: tuple[str, str]) -> Done:
-        port = () if options[0] in {"--port", "--endpoint"} else ("--port", "0")
-        return run("--config", "lab.toml", *port, *options)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(VALUES, pool.map(refused, VALUES), strict=True))
-
-
 @pytest.mark.parametrize("options", VALUES, ids=" ".join)
 def test_a_bad_value_is_named_with_its_option(
-    values_refused: dict[tuple[str, str], Done], options: tuple[str, str]
+    refused: Callable[..., str], lab: str, options: tuple[str, str]
 ) -> None:
     option, value = options
-    one_line(values_refused[options], *((value,) if option == "--endpoint" else (option.lstrip("-"), value)))
+    named = (value,) if option == "--endpoint" else (option.lstrip("-"), value)
+    port = () if option in {"--port", "--endpoint"} else ("--port", "0")
+    assert names(refused("--config", lab, *port, *options), *named)
 
 
-@pytest.mark.parametrize("options", [("--port", "70000"), ("--endpoint", "nonsense:1")], ids=" ".join)
-def test_a_bad_port_or_endpoint_in_all_three_ways(run: Run, lab: str, options: tuple[str, str]) -> None:
-    one_line(run("--config", lab, *options), *options)
+WORKERS = {
+    ("--workers", "0"): "--workers 0: expected an integer from 1 to 256",
+    ("--workers", "2", "--endpoint", "unix:x"): "--workers 2: workers share --host and --port",
+    ("--max-streams", "0"): "--max-streams 0: expected an integer",
+    ("--drain-s", "-1"): "--drain-s -1: expected a number of 0 or more",
+}
+
+
+@pytest.mark.parametrize("options", WORKERS, ids=" ".join)
+def test_a_bad_option_of_many_streams_or_workers_says_what_would_be_right(
+    refused: Callable[..., str], lab: str, options: tuple[str, ...]
+) -> None:
+    assert names(refused("--config", lab, *options), WORKERS[options])
 
 
 @pytest.mark.parametrize("other", [("--port", "8080"), ("--host", "127.0.0.1")])
 def test_an_endpoint_goes_with_neither_host_nor_port_even_at_their_defaults(
-    run_n: Run, lab: str, other: tuple[str, str]
+    refused: Callable[..., str], lab: str, other: tuple[str, str]
 ) -> None:
-    one_line(
-        run_n("--config", lab, "--endpoint", "tcp:0:interface=127.0.0.1", *other), "--endpoint", other[0]
+    assert names(
+        refused("--config", lab, "--endpoint", "tcp:0:interface=127.0.0.1", *other), "--endpoint", other[0]
     )
 
 
-def test_a_host_that_is_not_ours(run_n: Run, lab: str) -> None:
-    one_line(run_n("--config", lab, "--host", "192.0.2.1", "--port", "0"), "192.0.2.1")
+def test_a_host_that_is_not_ours(refused: Callable[..., str], lab: str) -> None:
+    assert names(refused("--config", lab, "--host", "192.0.2.1", "--port", "0"), "192.0.2.1")
 
 
-def test_a_config_that_is_not_there(run: Run) -> None:
-    one_line(run("--config", "nowhere", "--port", "0"), "nowhere")
+def test_a_config_that_is_not_there(refused: Callable[..., str]) -> None:
+    assert names(refused("--config", "nowhere", "--port", "0"), "nowhere")
 
 
-def test_a_folder_without_configs(run_n: Run, tmp_path: Path) -> None:
+def test_a_folder_without_configs(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    one_line(run_n("--config", "empty", "--port", "0"), "empty")
+    assert names(refused("--config", "empty", "--port", "0"), "empty")
 
 
 CONFIGS = {
@@ -175,41 +198,24 @@ CONFIGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def configs_refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Done]:
-    """Every bad config tried, as many at a time as there are processors."""
-    folder = tmp_path_factory.mktemp("bad")
-    run = runner("twistd -n", folder)
-
-    def refused(name: str) -> Done:
-        (folder / f"{name}.toml").write_bytes(CONFIGS[name][0].encode("utf-8", "surrogateescape"))
-        return run("--config", f"{name}.toml", "--port", "0")
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(CONFIGS, pool.map(refused, CONFIGS), strict=True))
-
-
 @pytest.mark.parametrize("name", CONFIGS)
-def test_a_bad_config_is_named_with_its_key(configs_refused: dict[str, Done], name: str) -> None:
-    one_line(configs_refused[name], f"{name}.toml", *CONFIGS[name][1])
+def test_a_bad_config_is_named_with_its_key(refused: Callable[..., str], tmp_path: Path, name: str) -> None:
+    text, named = CONFIGS[name]
+    (tmp_path / f"{name}.toml").write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert names(refused("--config", f"{name}.toml", "--port", "0"), f"{name}.toml", *named)
 
 
-@pytest.mark.parametrize("config", ["bad.toml", "."])
-def test_a_bad_config_in_all_three_ways(run: Run, tmp_path: Path, config: str) -> None:
-    """The file may be named itself or found in a folder."""
-    (tmp_path / "bad.toml").write_text(f"{LAB}colour = 3\n")
-    one_line(run("--config", config, "--port", "0"), "bad.toml", "colour")
-
-
-def test_an_unknown_hardware_in_a_file(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_hardware_in_a_file(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "engine.toml").write_text(ENGINE)
-    one_line(run("--config", "engine.toml", "--port", "0", "--hardware", "abacus"), "abacus", "engine.toml")
+    assert names(
+        refused("--config", "engine.toml", "--port", "0", "--hardware", "abacus"), "abacus", "engine.toml"
+    )
 
 
-def test_an_unknown_hardware_in_a_folder_leaves_no_model(run_n: Run, tmp_path: Path) -> None:
+def test_an_unknown_hardware_in_a_folder_leaves_no_model(refused: Callable[..., str], tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "engine.toml").write_text(ENGINE)
-    one_line(run_n("--config", "c", "--port", "0", "--hardware", "abacus"), "abacus")
+    assert names(refused("--config", "c", "--port", "0", "--hardware", "abacus"), "abacus")
 
 
 @pytest.mark.parametrize(
@@ -217,17 +223,19 @@ def test_an_unknown_hardware_in_a_folder_leaves_no_model(run_n: Run, tmp_path: P
     [('name = "twin"', 'name = "twin"'), ('name = "twin"', 'name = "x"\naliases = ["twin"]')],
 )
 def test_two_files_with_one_name_or_alias_are_both_named(
-    run_n: Run, tmp_path: Path, first: str, second: str
+    refused: Callable[..., str], tmp_path: Path, first: str, second: str
 ) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "one.toml").write_text(f"{MODEL}{first}\n{INSTANT}")
     (tmp_path / "c" / "two.toml").write_text(f"{MODEL}{second}\n{INSTANT}")
-    one_line(run_n("--config", "c", "--port", "0"), "one.toml", "two.toml", "twin")
+    assert names(refused("--config", "c", "--port", "0"), "one.toml", "two.toml", "twin")
 
 
-def test_a_static_reset_where_there_is_no_reset(run_n: Run, tmp_path: Path) -> None:
+def test_a_static_reset_where_there_is_no_reset(tmp_path: Path) -> None:
+    """A port that was open for a moment: a process of its own, which closes it."""
     (tmp_path / "lab.toml").write_text(f"{LAB}[fault]\nmode = 'reset'\n")
-    one_line(run_n("--config", "lab.toml", "--endpoint", "unix:lab.sock"), "lab.toml", "reset")
+    line = run("twistd -n", tmp_path, "--config", "lab.toml", "--endpoint", "unix:lab.sock")
+    assert names(line, "lab.toml", "reset")
 
 
 @pytest.mark.parametrize(

@@ -217,23 +217,6 @@ def test_a_port_that_is_taken_is_not_shared_with_a_stranger(one_config: Path, ho
     assert done.stderr == f"inference-lab: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["--workers", "0"], "--workers 0: expected an integer from 1 to 256"),
-        (["--workers", "2", "--endpoint", "unix:x"], "--workers 2: workers share --host and --port"),
-        (["--max-streams", "0"], "--max-streams 0: expected an integer"),
-        (["--drain-s", "-1"], "--drain-s -1: expected a number of 0 or more"),
-    ],
-)
-def test_what_cannot_be_is_one_line(one_config: Path, given: list[str], named: str) -> None:
-    command = [*CONSOLE, "--config", str(one_config), *given]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    assert done.returncode == 1
-    assert named in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="systemd is a Linux thing")
 def test_systemd_hears_of_the_service_once_and_from_the_parent_alone(
     one_config: Path, tmp_path: Path

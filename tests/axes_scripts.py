@@ -1,0 +1,124 @@
+"""Directives as scripts, without a server: what the core makes of one, and the bytes that a player puts on the wire."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from inference_lab.answers.answer import fault_pieces
+from inference_lab.answers.dialect_shapes import DialectShape
+from inference_lab.answers.dialects import DIALECTS
+from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.faults.death import Close, Death
+from inference_lab.faults.directive import DirectiveError, parse_directive
+from inference_lab.faults.events import Event, Frame, Head, Raw, single
+from inference_lab.faults.script import fault_script
+from inference_lab.formats import LAB
+from inference_lab.progress.position import locate
+from inference_lab.prompts.calls import CallTarget
+from inference_lab.web.checks import without_effect as without_effect_on
+from tests.axes_frames import Answer
+from tests.axes_model import Response, respond
+from tests.axes_values import directive_of
+from tests.wire.contract import Stream
+from tests.wire.rawclient import CHAT, COMPLETIONS
+
+if TYPE_CHECKING:
+    from inference_lab.answers.pieces import Channel, Pieces
+
+WORDS, PROMPT_TOKENS = 10, 5
+FRESH = locate(LAB, "p266")
+IDENTS = {CHAT: "chatcmpl-0", COMPLETIONS: "cmpl-0"}
+ENDS = {
+    Close.TERMINATOR: "keep",
+    Close.COMPLETE: "keep",
+    Close.FIN: "fin",
+    Close.TLS_RAW: "fin",
+    Close.RST: "rst",
+    Close.HANG: "open",
+    Close.STALE: "stale",
+}
+
+
+class Source:
+    words = WORDS
+    finish = "length"
+
+    def __init__(self, *, chat: bool) -> None:
+        self.chat = chat
+
+    def endless(self, content: str) -> Pieces:
+        channel: Channel = "text" if content == "text" else "reasoning" if content == "reasoning" else "call"
+        return fault_pieces(
+            LAB, FRESH, channel, chat=self.chat, call=CallTarget("get_current_weather", "location")
+        )
+
+
+def answer_for(endpoint: str) -> Answer:
+    return Answer(Stream(endpoint, IDENTS[endpoint], 1, "m", "qu"), WORDS, "length", PROMPT_TOKENS)
+
+
+def script_of(death: Death, endpoint: str) -> list[Event]:
+    """The events, an endless stream's only so far as the model goes."""
+    events = single(
+        fault_script(
+            death,
+            shape_for(endpoint, death),
+            Source(chat=endpoint == CHAT),
+            prompt_tokens=PROMPT_TOKENS,
+            include_usage=True,
+            whole=lambda: respond("json_200", answer_for(endpoint)).wire,
+        )
+    )
+    return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else 600))
+
+
+def played(events: list[Event]) -> Response:
+    """What a player makes of a script; the head as a test sees it."""
+    head = events[0] if isinstance(events[0], Head) else None
+    wire = b""
+    for event in events:
+        if isinstance(event, Raw) or (isinstance(event, Frame) and not (head and head.chunked)):
+            wire += event.data
+        elif isinstance(event, Frame):
+            wire += b"%x\r\n%b\r\n" % (len(event.data), event.data)
+    close = events[-1]
+    if not isinstance(close, Close):
+        return Response(wire, "open", 200, endless=True)
+    if close is Close.TERMINATOR and head is not None and head.chunked:
+        wire += b"0\r\n\r\n"
+    end = "idle" if head is not None and head.idle_ms is not None else ENDS[close]
+    if head is None:
+        return Response(wire, end, 0)
+    headers = {name.decode(): value.decode() for name, value in head.headers}
+    if head.content_length is not None:
+        headers["content-length"] = str(head.content_length)
+    if head.chunked:
+        headers["transfer-encoding"] = "chunked"
+    return Response(wire, end, head.status, tuple(headers.items()))
+
+
+def shape_for(endpoint: str, death: Death) -> Shape:
+    completion = Completion(IDENTS[endpoint], 1, "m")
+    chat = endpoint == CHAT
+    if death.dialect is not None:
+        return DialectShape(DIALECTS[death.dialect], completion, is_chat=chat, usage_asked=True)
+    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+
+
+@lru_cache(maxsize=4096)
+def served(settings: tuple[tuple[str, str], ...], endpoint: str) -> list[Event] | None:
+    """The script; None for a refusal, which must give a reason in one line."""
+    directive = directive_of(settings)
+    try:
+        fault = parse_directive(directive)
+        reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
+        return None if reason else script_of(fault.death, endpoint)
+    except ValueError as error:
+        reason = str(error)
+        from_table = isinstance(error, DirectiveError)
+    assert reason.startswith("ok: ") == from_table, directive
+    assert "valid modes" not in reason, directive
+    assert "\n" not in reason, directive
+    return None
