@@ -224,8 +224,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
             logs_to_stdout=logs_to_stdout,
         )
     serving = Serving(reactor, settings, loaded)
-    port = _listen(reactor, settings, serving.site)
-    _refuse_impossible_closes(port, loaded.models)
+    port = open_port(reactor, settings, serving)
     return LabService(reactor, port, serving, settings.drain_s)
 
 
@@ -257,6 +256,17 @@ def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
     return ConstantLatency(
         pacer, ttft_us=round(latency.ttft_ms * 1000 / speed), itl_us=round(latency.itl_ms * 1000 / speed)
     )
+
+
+def open_port(reactor: Any, settings: Settings, serving: Serving) -> IListeningPort:  # noqa: ANN401
+    """Open the port.
+
+    Raises:
+        StartError: it cannot be opened, or a model asks for a death that cannot happen on it.
+    """
+    port = _listen(reactor, settings, serving.site)
+    _refuse_impossible_closes(port, serving.loaded.models)
+    return port
 
 
 def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort:  # noqa: ANN401
