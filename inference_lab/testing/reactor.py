@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.python import usage
 
@@ -63,4 +62,3 @@ class ReactorLab(Handle):
         self._serving.streams.end_all("shutdown")
         await maybeDeferred(self._port.stopListening)
         await self._serving.site.reset_all()
-        await deferLater(self._reactor, 0)  # a turn in which clients in this process hear of it
