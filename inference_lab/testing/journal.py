@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 from typing import Any, TypeAlias
 from urllib.parse import urlencode, urlsplit
@@ -33,7 +32,7 @@ def rows(status: int, body: bytes) -> list[Row]:
         ValueError: the server has refused the question, with its reason.
     """
     answer = json.loads(body)
-    if status != http.client.OK:
+    if status != 200:
         raise ValueError(f"the journal says {status}: {answer['error']['message']}")
     data: list[Row] = answer["data"]
     return data
@@ -41,8 +40,10 @@ def rows(status: int, body: bytes) -> list[Row]:
 
 def fetch(url: str, path: str, *, timeout_s: float) -> tuple[int, bytes]:
     """GET, straight from the server whatever proxy the environment names; status and body."""
+    from http.client import HTTPConnection  # noqa: PLC0415 - 30 ms, for whoever asks nothing
+
     address = urlsplit(url)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
     try:
         connection.request("GET", path)
         response = connection.getresponse()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from inference_lab.oracle import Ended
 
+_ERRORS = (
+    ("http.client", "HTTPException"),
+    ("httpx", "TransportError"),
+    ("urllib3.exceptions", "HTTPError"),
+)
 _READABLE = "text, bytes, an iterable of either, or a response whose .content or .text has been read"
 
 
@@ -54,12 +58,11 @@ def _as_bytes(block: object) -> bytes:
 
 
 def _transport_errors() -> tuple[type[BaseException], ...]:
-    """How clients say that the stream they are reading has died.
+    """How clients say that the stream they are reading has died, where it is no OSError as those of requests are.
 
-    httpx and urllib3 have exceptions of their own, which only who uses them can meet; those of requests are OSErrors.
+    Only who has loaded a library can meet its exceptions.
     """
-    found: list[type[BaseException]] = [OSError, HTTPException]
-    for module, name in (("httpx", "TransportError"), ("urllib3.exceptions", "HTTPError")):
-        if module in sys.modules:
-            found.append(getattr(sys.modules[module], name))
-    return tuple(found)
+    return (
+        OSError,
+        *(getattr(sys.modules[module], name) for module, name in _ERRORS if module in sys.modules),
+    )
