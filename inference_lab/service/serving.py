@@ -208,7 +208,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     loaded = load_models(settings)
     raise_file_limit()
     if settings.journal is not None:
-        _prepare(settings.journal)
+        prepare_journal(settings.journal)
     if settings.log_format == "json" and not logs_to_stdout:
         raise StartError(
             "--log-format json: twistd writes its own log; give twistd --logger inference_lab.service.logs.json_log"
@@ -228,7 +228,12 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     return LabService(reactor, port, serving, settings.drain_s)
 
 
-def _prepare(journal: str) -> None:
+def prepare_journal(journal: str) -> None:
+    """Make sure that the file can be written.
+
+    Raises:
+        StartError: it cannot.
+    """
     try:
         prepare(journal)
     except DatabaseError as error:

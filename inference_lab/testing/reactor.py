@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python import usage
 
-from inference_lab.service.serving import Serving, load_models, open_port, url_of
+from inference_lab.service.serving import Serving, load_models, open_port, prepare_journal, url_of
 from inference_lab.service.settings import StartError, settings_from
 from inference_lab.tap import Options
 from inference_lab.testing.child import ServerError
@@ -17,6 +17,9 @@ from inference_lab.testing.lab import Handle
 from inference_lab.testing.running import serve_options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inference_lab.service.settings import Settings
     from inference_lab.testing.journal import Row
 
 
@@ -30,14 +33,13 @@ class ReactorLab(Handle):
     """
 
     def __init__(self, reactor: Any, *options: str, current: CurrentTest | None = None) -> None:  # noqa: ANN401
-        parsed = Options()
         try:
-            parsed.parseOptions(serve_options(options))
-            settings = settings_from({**parsed, "workers": "1"})  # it is this process that serves
+            settings = _settings(options)
             self._serving = Serving(reactor, settings, load_models(settings))
             self._port = open_port(reactor, settings, self._serving)
         except (StartError, usage.UsageError) as error:
             raise ServerError(str(error)) from None
+        self._serving.start()
         self._reactor = reactor
         incidents = self._serving.loaded.incidents
         super().__init__(url_of(self._port), current or CurrentTest(), lambda: incidents)
@@ -59,6 +61,26 @@ class ReactorLab(Handle):
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
-        self._serving.streams.end_all("shutdown")
+        self._serving.drain(0)
+        await self._serving.close()
         await maybeDeferred(self._port.stopListening)
         await self._serving.site.reset_all()
+
+
+def _settings(options: Sequence[str]) -> Settings:
+    """The options judged, those of a process of one's own refused.
+
+    Raises:
+        UsageError: an option that there is not.
+        StartError: one that cannot be honoured here.
+    """
+    parsed = Options()
+    parsed.parseOptions(serve_options(options))
+    settings = settings_from(parsed)
+    if settings.workers > 1 or settings.log_format != "text":
+        raise StartError(
+            "--workers and --log-format are for a server in a process of its own: leave them out"
+        )
+    if settings.journal is not None:
+        prepare_journal(settings.journal)
+    return settings

@@ -110,22 +110,40 @@ class LabTests(InferenceLabMixin, TestCase):
         assert headers["x-test-id"].startswith("test_the_ids_name_the_test-")
 
     async def test_the_journal_is_asked_without_blocking_the_server(self) -> None:
-        with pytest.raises(ValueError, match=r"the journal says 40[04]"):
-            await self.inference_lab.journal(test="t1", wait_s=0, no_such_filter=1)
+        with pytest.raises(ValueError, match="the journal says 400: colour: no such filter"):
+            await self.inference_lab.journal(colour="red")
+
+    async def test_a_question_to_the_journal_waits_for_what_never_comes(self) -> None:
+        asked = self.inference_lab.journal(test="t1", wait_s=60)
+        asked.addErrback(lambda _: None)  # it is cut off with the server
+        last = await self.connect()
+        last.ask(body("none"), {})
+        await last.until(b" 404 ")
 
     async def test_a_config_that_cannot_be_served_is_an_error(self) -> None:
-        with pytest.raises(ServerError, match=r"^none\.toml: no such file or directory$"):
-            ReactorLab(reactor, "--config", "none.toml")
+        for options, reason in (
+            (("--config", "none.toml"), r"^none\.toml: no such file or directory$"),
+            (("--workers", "3"), r"^--workers and --log-format are for a server in a process of its own"),
+            (("--sped", "3"), r"option --sped not recognized"),
+            (("--journal", "/none/journal"), r"^--journal .*/none/journal"),
+        ):
+            with pytest.raises(ServerError, match=reason):
+                ReactorLab(reactor, *options)
 
 
 class OptionsTests(InferenceLabMixin, TestCase):
-    inference_lab_options = ("--workers", "3", "--max-streams", "1")
+    inference_lab_options = ("--max-streams", "1")
     timeout = 30
 
     def setUp(self) -> Deferred[None]:  # noqa: N802 - unittest's name
         super().setUp()
-        assert self.inference_lab.url
         return self.inference_lab.close()  # twice is as good as once
 
     async def test_a_lab_may_be_closed_early(self) -> None:
         assert self.inference_lab.url.startswith("http://127.0.0.1:")
+
+    async def test_a_journal_is_written_to_its_file(self) -> None:
+        path = self.mktemp()
+        lab = ReactorLab(reactor, "--journal", path)
+        await lab.close()
+        assert Path(path).exists()  # noqa: ASYNC240 - nothing else waits for it
