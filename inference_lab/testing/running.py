@@ -36,9 +36,8 @@ def running_lab(*options: str, current: CurrentTest | None = None) -> Iterator[I
     """
     given = serve_options(options)
     child = Child([sys.executable, "-m", "inference_lab.testing.serve", *given])
-    url = child.ready_url()
     try:
-        yield InferenceLab(url, current or CurrentTest(), lambda: _incidents(given))
+        yield InferenceLab(child.ready_url(), current or CurrentTest(), lambda: _incidents(given))
     finally:
         child.stop()
 

@@ -131,18 +131,26 @@ def test_each_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester)
 def test_the_options_are_the_users(pytester: pytest.Pytester) -> None:
     latency = "[latency]\nttft_ms = 0\nitl_ms = 0\n"
     pytester.makefile(".toml", own=f'model = "llama-3.1-8b-instruct"\nname = "own"\n{latency}')
+    pytester.mkdir("faults").joinpath("own-death.toml").write_text(
+        'close = "fin"\n[head]\nstatus = 200\n[[events]]\nframe = "data: x"\n'
+    )
     pytester.makeconftest(OPTIONS.format(["--config", "own.toml"]))
     pytester.makepyfile(
         """
-        import json, urllib.request
+        import json, pytest, urllib.request
 
         def test_served(inference_lab):
             opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with opener.open(inference_lab.url + "/v1/models") as answer:
                 assert [model["id"] for model in json.load(answer)["data"]] == ["own"]
+
+        def test_its_incidents_are_modes(inference_lab):
+            inference_lab.fault("own-death")
+            with pytest.raises(ValueError, match="own-death"):
+                inference_lab.fault("no-death")
         """
     )
-    pytester.runpytest_subprocess(*QUIET, *BARE).assert_outcomes(passed=1)
+    pytester.runpytest_subprocess(*QUIET, *BARE).assert_outcomes(passed=2)
 
 
 @pytest.mark.parametrize(
