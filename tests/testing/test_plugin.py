@@ -68,7 +68,7 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
                 url = gateway + "/v1/chat/completions"
                 body = {"model": "lab", "stream": True, "messages": messages}
                 with httpx.stream("POST", url, json=body, headers=headers, trust_env=False) as response:
-                    yield from response.iter_raw()
+                    yield from response.iter_bytes()
             return ask
         """
     )
