@@ -25,10 +25,11 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from inference_lab.testing import running_lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +52,6 @@ BODIES = {
 """What to post where, and the shell variable that holds it in the text."""
 
 _CONFIG = 'model = "llama-3.1-8b-instruct"\nname = "DeepSeek-V4-Flash"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
-_START_S = 20
 _STALL_S = "2"
 _BLOCK = re.compile(
     r"(?P<open><!-- transcript (?P<kind>chat|leg) (?P<fault>\S+) -->\n).*?(?P<close><!-- /transcript -->)",
@@ -70,20 +70,8 @@ def server() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "model.toml"
         config.write_text(_CONFIG, encoding="utf-8")
-        command = [Path(sys.executable).parent / "inference-lab", "serve", "--config", config, "--port", "0"]
-        with subprocess.Popen([*command, "--enable-directives"], stdout=subprocess.PIPE, text=True) as child:
-            too_late = threading.Timer(_START_S, child.kill)
-            too_late.start()
-            try:
-                seen = (re.search(r"ready: (\S+)", line) for line in child.stdout or ())
-                ready = next(filter(None, seen), None)
-                too_late.cancel()
-                if ready is None:
-                    raise RuntimeError(f"the server was not ready within {_START_S} s")
-                yield ready[1]
-            finally:
-                too_late.cancel()
-                child.terminate()
+        with running_lab("--config", str(config)) as lab:
+            yield lab.url
 
 
 def record(url: str, kind: str, fault: str) -> str:

@@ -12,6 +12,8 @@ from tests.lab import MemoryLab, files, write
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytest_plugins = ["pytester"]
+
 # A slow or busy machine is no failure: what must be fast is measured by the benchmarks.
 settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")

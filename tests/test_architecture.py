@@ -7,7 +7,19 @@ from pathlib import Path
 import tomli
 
 ROOT = Path(__file__).parent.parent
-SHELL = {"catalog", "cli", "commands", "config", "metrics", "record", "service", "storage", "tap", "web"}
+SHELL = {
+    "catalog",
+    "cli",
+    "commands",
+    "config",
+    "metrics",
+    "record",
+    "service",
+    "storage",
+    "tap",
+    "testing",
+    "web",
+}
 
 
 def test_every_module_is_in_the_core_the_wire_or_the_shell() -> None:

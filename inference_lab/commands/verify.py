@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, NoReturn
 
-from inference_lab.oracle import Finding, Verdict, verify
+from inference_lab.oracle import Verdict, verify
 
 _USAGE_ERROR: Final = 64
 _BLOCK_BYTES: Final = 65536
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         tag=options.tag,
         hidden_tokens=options.hidden_tokens,
     )
-    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if options.json else list(_as_lines(verdict))
+    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if options.json else list(verdict.lines())
     # As bytes: what is quoted from the stream may be more than the terminal's encoding can say.
     sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
     sys.stdout.flush()
@@ -95,25 +95,6 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     read = getattr(stream, "read1", stream.read)
     while block := read(_BLOCK_BYTES):
         yield block
-
-
-def _as_lines(verdict: Verdict) -> Iterator[str]:
-    words = ", ".join(f"{count} {channel}" for channel, count in verdict.words.items()) or "none"
-    said = verdict.finish or ("[DONE]" if verdict.done else "none")
-    finish = "error frame" if verdict.error else said
-    yield f"{verdict.outcome}: words {words}; finish {finish}; findings {verdict.finding_count}"
-    for finding in verdict.findings:
-        yield _as_line(finding)
-    left = verdict.finding_count - len(verdict.findings)
-    if left:
-        yield f"and {left} more"
-
-
-def _as_line(finding: Finding) -> str:
-    place = [finding.channel] if finding.channel else []
-    place += [f"word {finding.word}", f"byte {finding.offset}"]
-    times = f" ({finding.count} in a row)" if finding.count > 1 else ""
-    return f"{finding.kind.value}: {', '.join(place)}: {finding.message}{times}"
 
 
 def _as_json(verdict: Verdict) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """What `verify` finds out: findings, notes and the verdict over them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Final, Literal
 
@@ -72,6 +72,12 @@ class Finding(msgspec.Struct, frozen=True):
     channel: str | None = None
     count: int = 1
 
+    def __str__(self) -> str:
+        place = [self.channel] if self.channel else []
+        place += [f"word {self.word}", f"byte {self.offset}"]
+        times = f" ({self.count} in a row)" if self.count > 1 else ""
+        return f"{self.kind.value}: {', '.join(place)}: {self.message}{times}"
+
 
 class Verdict(msgspec.Struct, frozen=True):
     """The judgement of one stream.
@@ -94,9 +100,39 @@ class Verdict(msgspec.Struct, frozen=True):
     byte_count: int
 
     @property
+    def is_whole(self) -> bool:
+        """A normal end, and nothing missing."""
+        return self.outcome == "whole"
+
+    @property
+    def is_honest_prefix(self) -> bool:
+        """The stream died and shows it, and what came is right."""
+        return self.outcome == "honest prefix"
+
+    @property
     def exit_code(self) -> int:
         """0 whole, 1 honest prefix, 2 wrong."""
         return EXIT_CODES[self.outcome]
+
+    def lines(self) -> Iterator[str]:
+        """What a person reads: the verdict, then a line per finding."""
+        words = ", ".join(f"{count} {channel}" for channel, count in self.words.items()) or "none"
+        said = self.finish or ("[DONE]" if self.done else "none")
+        finish = "error frame" if self.error else said
+        yield f"{self.outcome}: words {words}; finish {finish}; findings {self.finding_count}"
+        yield from map(str, self.findings)
+        left = self.finding_count - len(self.findings)
+        if left:
+            yield f"and {left} more"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        """One line with the first finding: what a failed assertion shows, and test runners cut at 240 characters."""
+        first = "".join(f"; {finding}" for finding in self.findings[:1])
+        left = self.finding_count - 1
+        return f"<{next(self.lines())}{first}{f'; and {left} more' if left > 0 else ''}>"
 
 
 class Report(msgspec.Struct):

@@ -208,7 +208,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     loaded = load_models(settings)
     raise_file_limit()
     if settings.journal is not None:
-        _prepare(settings.journal)
+        prepare_journal(settings.journal)
     if settings.log_format == "json" and not logs_to_stdout:
         raise StartError(
             "--log-format json: twistd writes its own log; give twistd --logger inference_lab.service.logs.json_log"
@@ -224,12 +224,16 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
             logs_to_stdout=logs_to_stdout,
         )
     serving = Serving(reactor, settings, loaded)
-    port = _listen(reactor, settings, serving.site)
-    _refuse_impossible_closes(port, loaded.models)
+    port = open_port(reactor, settings, serving)
     return LabService(reactor, port, serving, settings.drain_s)
 
 
-def _prepare(journal: str) -> None:
+def prepare_journal(journal: str) -> None:
+    """Make sure that the file can be written.
+
+    Raises:
+        StartError: it cannot.
+    """
     try:
         prepare(journal)
     except DatabaseError as error:
@@ -257,6 +261,17 @@ def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
     return ConstantLatency(
         pacer, ttft_us=round(latency.ttft_ms * 1000 / speed), itl_us=round(latency.itl_ms * 1000 / speed)
     )
+
+
+def open_port(reactor: Any, settings: Settings, serving: Serving) -> IListeningPort:  # noqa: ANN401
+    """Open the port.
+
+    Raises:
+        StartError: it cannot be opened, or a model asks for a death that cannot happen on it.
+    """
+    port = _listen(reactor, settings, serving.site)
+    _refuse_impossible_closes(port, serving.loaded.models)
+    return port
 
 
 def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort:  # noqa: ANN401

@@ -15,54 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IReadDescriptor
-from zope.interface import implementer
 
+from inference_lab.service.leash import Leash
 from inference_lab.service.process import calm_collector, on_further_signal, take_signals
 from inference_lab.service.settings import StartError, settings_from
 from inference_lab.service.shared import Shared
 from inference_lab.service.supervisor import CONTROL_FD, SOCKET_FD
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
-    from twisted.python.failure import Failure
 
     from inference_lab.service.serving import Serving
-
-
-@implementer(IReadDescriptor)
-class Leash:
-    """The end of standard input: `ended` fires when the parent closes it or is gone."""
-
-    def __init__(self, reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor
-        self.ended: Deferred[None] = Deferred()
-        self._reactor = reactor
-        os.set_blocking(0, False)
-        reactor.addReader(self)
-
-    def fileno(self) -> int:
-        """Standard input."""
-        return 0
-
-    def doRead(self) -> None:  # noqa: N802 - Twisted's name
-        """Nothing is ever written there, so this is its end."""
-        if not os.read(0, 4096):
-            self._reactor.removeReader(self)
-            self._end()
-
-    def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
-        """For Twisted's log."""
-        return "leash"
-
-    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
-        """How the reactor puts it when a pipe's other end is closed and nothing is left to read."""
-        del reason
-        self._end()
-
-    def _end(self) -> None:
-        if not self.ended.called:
-            self.ended.callback(None)
 
 
 class WorkerService(Service):

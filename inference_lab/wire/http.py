@@ -12,6 +12,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
+from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.web import http, server
@@ -352,13 +353,15 @@ class LabChannel(http.HTTPChannel):
             super().timeoutConnection()
 
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
-        """Count the connection."""
+        """Count the connection, and keep it in reach."""
         super().connectionMade()
         self.site.tally.connections += 1
+        self.site.connections.add(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         """Leave no timer behind."""
         self.site.tally.connections -= 1
+        self.site.gone(self)
         self._is_busy()
         if self._watch is not None:
             self._watch.stop()
@@ -400,12 +403,32 @@ class LabSite(server.Site):
         self.max_body_bytes = max_body_bytes
         self.closes_at_us: int | None = None
         """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
+        self.connections: set[LabChannel] = set()
+        self._emptied: Deferred[None] | None = None
 
     def seconds_left(self) -> int | None:
         """Until the server is gone, rounded up and at least 1; None while nothing is planned."""
         if self.closes_at_us is None:
             return None
         return max(1, -((self.endings.pacer.now_us() - self.closes_at_us) // 1_000_000))
+
+    def reset_all(self) -> Deferred[None]:
+        """Reset every connection there is, behind a closed port; fires once the last of them is gone."""
+        self._emptied = emptied = Deferred[None]()
+        for channel in list(self.connections):
+            abort(channel.transport)
+        self._look()
+        return emptied
+
+    def gone(self, channel: LabChannel) -> None:
+        """A connection has ended."""
+        self.connections.discard(channel)
+        self._look()
+
+    def _look(self) -> None:
+        if self._emptied is not None and not self.connections:
+            emptied, self._emptied = self._emptied, None
+            emptied.callback(None)
 
     def acceptableProtocols(self) -> list[bytes]:  # noqa: N802 - Twisted's name
         """What TLS offers in ALPN."""

@@ -1,0 +1,121 @@
+"""A server in a child process: started, heard until it is ready, ended by its standard input and its process id."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import threading
+import time
+from typing import IO, TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+START_TIMEOUT_S: Final = 30.0
+_END_TIMEOUT_S: Final = 10.0
+_READY: Final = re.compile(r"ready: (?P<url>\S+)")
+
+
+class ServerError(RuntimeError):
+    """The server did not start; the message is what it said."""
+
+
+class Lines:
+    """A stream of a child read by a thread, so that it never blocks: every line kept, and a line can be awaited."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._lines: list[str] = []
+        self._open = True
+        self._news = threading.Condition()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        for raw in self._pipe:
+            with self._news:
+                self._lines.append(raw.decode("utf-8", "replace").rstrip("\n"))
+                self._news.notify_all()
+        with self._news:
+            self._open = False
+            self._news.notify_all()
+
+    def close(self) -> None:
+        """The child has ended."""
+        self._thread.join(5)
+        self._pipe.close()
+
+    def mark(self) -> int:
+        """The number of lines so far, to look only at later ones."""
+        with self._news:
+            return len(self._lines)
+
+    def since(self, mark: int = 0) -> list[str]:
+        """The lines behind a mark."""
+        with self._news:
+            return self._lines[mark:]
+
+    def wait_for(
+        self, pattern: str | re.Pattern[str], *, since: int = 0, timeout: float = 10.0
+    ) -> re.Match[str]:
+        """The first match at or after a mark; `timeout` in seconds.
+
+        Raises:
+            AssertionError: none came in time, or the stream has ended; with the whole log since the mark.
+        """
+        deadline = time.monotonic() + timeout
+        seen = since
+        with self._news:
+            while True:
+                for line in self._lines[seen:]:
+                    if found := re.search(pattern, line):
+                        return found
+                seen = len(self._lines)
+                left = deadline - time.monotonic()
+                if not self._open or left <= 0 or not self._news.wait(left):
+                    if seen < len(self._lines):
+                        continue
+                    log = "\n".join(self._lines[since:])
+                    raise AssertionError(f"no line with {pattern!r} within {timeout} s; the log:\n{log}")
+
+
+class Child:
+    """A running server, its log (standard output) and its errors."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self.command = list(command)
+        self.process = subprocess.Popen(  # noqa: S603 - our own program, no shell
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self.process.stdout is not None  # noqa: S101 - it is a pipe
+        assert self.process.stderr is not None  # noqa: S101
+        self.log = Lines(self.process.stdout)
+        self.errors = Lines(self.process.stderr)
+
+    def ready_url(self) -> str:
+        """Wait for the ready line; the URL in it.
+
+        Raises:
+            ServerError: it has ended, or says nothing. It is stopped then.
+        """
+        try:
+            return self.log.wait_for(_READY, timeout=START_TIMEOUT_S)["url"]
+        except AssertionError:
+            status = self.stop()
+            said = self.errors.since() or self.log.since() or [f"no ready line, exit status {status}"]
+            raise ServerError("\n".join(said)) from None
+
+    def stop(self) -> int:
+        """End of input and SIGTERM, and SIGKILL if that does nothing; the exit status."""
+        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
+        self.process.stdin.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_END_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(_END_TIMEOUT_S)
+        self.log.close()
+        self.errors.close()
+        return self.process.returncode

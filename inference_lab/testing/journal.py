@@ -1,0 +1,52 @@
+"""The journal asked for what a test is about: the query, and what comes back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeAlias
+from urllib.parse import urlencode, urlsplit
+
+Row: TypeAlias = dict[str, Any]
+"""One request as the server saw it; docs/journal.md lists the keys."""
+
+PATIENCE_S = 10.0
+"""How long an answer may take beyond what it was asked to wait."""
+
+
+def query(test: str | None, *, count: int, wait_s: float, filters: dict[str, object]) -> str:
+    """The path to ask for.
+
+    Raises:
+        ValueError: no test to ask about.
+    """
+    if test is None and not filters:
+        raise ValueError("no test to ask about: call fault() or prompt() first, or give test=…")
+    asked = {} if test is None else {"test": test}
+    return "/lab/journal?" + urlencode({**asked, "count": count, "wait": f"{wait_s:g}", **filters})
+
+
+def rows(status: int, body: bytes) -> list[Row]:
+    """The rows of an answer, oldest first.
+
+    Raises:
+        ValueError: the server has refused the question, with its reason.
+    """
+    answer = json.loads(body)
+    if status != 200:
+        raise ValueError(f"the journal says {status}: {answer['error']['message']}")
+    data: list[Row] = answer["data"]
+    return data
+
+
+def fetch(url: str, path: str, *, timeout_s: float) -> tuple[int, bytes]:
+    """GET, straight from the server whatever proxy the environment names; status and body."""
+    from http.client import HTTPConnection  # noqa: PLC0415 - 30 ms, for whoever asks nothing
+
+    address = urlsplit(url)
+    connection = HTTPConnection(address.hostname or "", address.port, timeout=timeout_s)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
