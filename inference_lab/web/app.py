@@ -118,6 +118,11 @@ class Lab:
         """Tell what has become of requests."""
         return await self._pages(request).rows(request)
 
+    @app.route("/lab/verdict", methods=["GET"])
+    async def verdict(self, request: LabRequest) -> bytes:
+        """Judge what a gateway asked for, leg by leg."""
+        return await self._pages(request).verdict(request)
+
     @app.route("/lab/journal", methods=["DELETE"])
     async def forget(self, request: LabRequest) -> bytes:
         """Remove rows of the journal."""
@@ -141,6 +146,7 @@ class Lab:
     @app.route("/v1/models/<path:name>", methods=["OPTIONS"])
     @app.route("/health", methods=["OPTIONS"])
     @app.route("/lab/faults", methods=["OPTIONS"])
+    @app.route("/lab/verdict", methods=["OPTIONS"])
     @app.route("/lab/faults/<path:name>", methods=["OPTIONS"])
     def preflight_get(self, request: LabRequest, name: str = "") -> bytes:
         """Allow a browser's cross-origin GET."""
