@@ -1,4 +1,4 @@
-"""Record the transcripts in README.md and docs/faults.md: a real server, the real curl.
+"""Record the transcripts in README.md, docs/faults.md and docs/journal.md: a real server, the real curl.
 
     .venv-dev/bin/python docs/transcripts.py
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", ROOT / "docs" / "faults.md")
+FILES = (ROOT / "README.md", ROOT / "docs" / "faults.md", ROOT / "docs" / "journal.md")
 
 _CHAT_BODY = (
     '{"model":"DeepSeek-V4-Flash","stream":true,"stream_options":{"include_usage":true},'

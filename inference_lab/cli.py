@@ -17,6 +17,7 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
   serve     serve the models of a config
   faults    list the ways to die, or show what one of them does
   journal   show what has become of requests, as a server has recorded it
+  verdict   judge what a gateway asked for, leg by leg, from the journal
   verify    judge what a gateway's client received, from standard input
   sim       run a trace of requests through a simulated deployment, offline
   record    capture a live response into a file that replays it as a fault
@@ -89,6 +90,12 @@ def _journal(arguments: list[str]) -> int:
     return journal(arguments)
 
 
+def _verdict(arguments: list[str]) -> int:
+    from inference_lab.commands.verdict import main as verdict  # noqa: PLC0415
+
+    return verdict(arguments)
+
+
 def _sim(arguments: list[str]) -> int:
     from inference_lab.commands.sim import main as sim  # noqa: PLC0415
 
@@ -111,6 +118,7 @@ _COMMANDS: Final[dict[str, Callable[[list[str]], int]]] = {
     "serve": _serve,
     "faults": _faults,
     "journal": _journal,
+    "verdict": _verdict,
     "verify": _verify,
     "sim": _sim,
     "record": _record,

@@ -133,6 +133,22 @@ def test_a_prompt_served_before_is_cached_and_the_ticket_says_so() -> None:
     ]  # whole blocks of 16, never the whole prompt
 
 
+def test_the_ticket_tells_what_the_engine_took_in_real_time() -> None:
+    bench = Bench(llama(max_num_seqs=1), speed=2.0)
+    first = bench.engine.submit(Job(list(range(100)), 50), lambda _: None)
+    second = bench.engine.submit(Job(list(range(1000, 1100)), 3), lambda _: None)
+    assert first.timing == (0, None, None)
+    bench.clock.pump([TICK_S] * 4000)
+    assert first.timing.queued_us == 0
+    assert second.timing.queued_us is not None
+    assert first.timing.duration_us is not None
+    assert second.timing.queued_us >= first.timing.duration_us, "there is one seat"
+    assert second.timing.ttft_us is not None
+    assert second.timing.duration_us is not None
+    assert second.timing.queued_us < second.timing.ttft_us < second.timing.duration_us
+    assert first.timing.duration_us == pytest.approx(first.request.finish_s / 2 * 1e6, abs=1)
+
+
 def test_an_idle_engine_starts_at_the_time_of_the_request() -> None:
     bench = Bench(llama())
     bench.run([], 2)

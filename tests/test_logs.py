@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from typing import Any
 
 import pytest
 from twisted.logger import Logger, LogLevel, formatEventAsClassicLogText
 from twisted.python.failure import Failure
 
-from inference_lab.service.logs import LineFormatter, line_observer
+from inference_lab.service.logs import LineFormatter, json_line, line_observer
 
 AT = 1_800_000_000.75
 
@@ -40,6 +41,19 @@ EVENTS: dict[str, dict[str, Any]] = {
 def test_a_line_is_what_twisted_would_write(event: dict[str, Any]) -> None:
     whole = {"log_time": AT, "log_namespace": "a.b", "log_level": LogLevel.info, **event}
     assert LineFormatter()(whole) == formatEventAsClassicLogText(whole)
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
+def test_a_json_line_is_one_object_with_the_events_values(event: dict[str, Any]) -> None:
+    whole = {"log_time": AT, "log_namespace": "a.b", "log_level": LogLevel.info, **event}
+    text = json_line(whole)
+    assert text.endswith("\n")
+    assert text.count("\n") == 1
+    line = json.loads(text)
+    assert line["time"] == "2027-01-15T08:00:00.750+00:00"
+    assert line["level"] == "info"
+    assert {key for key in event if not key.startswith("log_")} <= line.keys()
+    assert ("traceback" in line) == ("log_failure" in event)
 
 
 def test_the_time_moves_on_from_line_to_line() -> None:

@@ -28,14 +28,20 @@ class _List(msgspec.Struct):
 
 def journal_parser(prog: str, description: str) -> OneLineParser:
     """A parser with the options that say which journal and which of its rows are meant."""
+    parser = source_parser(prog, description)
+    for name in FILTERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=_HELP[name])
+    return parser
+
+
+def source_parser(prog: str, description: str) -> OneLineParser:
+    """A parser with the options that say which journal is meant."""
     parser = OneLineParser(prog=prog, description=description, allow_abbrev=False)
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--url", default=DEFAULT_URL, help=f"a server with --enable-directives ({DEFAULT_URL})"
     )
     source.add_argument("--file", help="a file that a server has written with --journal")
-    for name in FILTERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", metavar="VALUE", help=_HELP[name])
     return parser
 
 

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 from twisted.logger import FileLogObserver, formatEvent, formatEventAsClassicLogText, formatTime
+from twisted.python.reflect import safe_str
 
 if TYPE_CHECKING:
     from twisted.logger import LogEvent
@@ -64,7 +65,7 @@ def json_line(event: LogEvent) -> str:
     }
     for name, value in event.items():
         if not name.startswith("log_") and name not in _LEGACY:
-            line[name] = value if isinstance(value, (str, int, float)) or value is None else str(value)
+            line[name] = value if isinstance(value, (str, int, float)) or value is None else safe_str(value)
     if line.pop("recording", None) is not None:
         row: dict[str, object] = msgspec.to_builtins(event["recording"].row())
         del row["id"]  # which only the journal gives

@@ -141,6 +141,11 @@ class Lab:
         """Tell what has become of requests."""
         return await self._pages(request).rows(request)
 
+    @app.route("/lab/verdict", methods=["GET"])
+    async def verdict(self, request: LabRequest) -> bytes:
+        """Judge what a gateway asked for, leg by leg."""
+        return await self._pages(request).verdict(request)
+
     @app.route("/lab/journal", methods=["DELETE"])
     async def forget(self, request: LabRequest) -> bytes:
         """Remove rows of the journal."""

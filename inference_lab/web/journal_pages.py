@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 from twisted.internet.defer import Deferred
 
 from inference_lab.errors import ApiError, invalid_request
+from inference_lab.journal.conversation import verdicts
 from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
+from inference_lab.journal.row import Row
 from inference_lab.storage.database import Database, DatabaseError
 
 if TYPE_CHECKING:
@@ -54,6 +57,26 @@ class JournalPages:
                 await self._wait(wanted, wait)
             rows = await self._ask(lambda database: database.read(wanted))
         return request.prepare_json(200, listed(rows, self._store.lost_rows))
+
+    async def verdict(self, request: LabRequest) -> bytes:
+        """The conversations of one key or one test, judged.
+
+        Raises:
+            ApiError: 400 for a query that does not name one of them, 503 as in `rows`.
+        """
+        query = _query(request)
+        prompt, test = query.pop("prompt", None), query.pop("test", None)
+        if query or (prompt is None) == (test is None):
+            raise invalid_request(
+                "give either prompt=KEY or test=ID, and nothing else", next(iter(query), "prompt")
+            )
+
+        def question(database: Database) -> bytes:
+            return msgspec.json.encode(verdicts(partial(_rows_of, database), prompt=prompt, test=test))
+
+        with self._asking():
+            judged = await self._ask(question)
+        return request.prepare_json(200, b'{"object":"list","data":%b}' % judged)
 
     async def delete(self, request: LabRequest) -> bytes:
         """Remove the rows that match; without a filter only if the query says `all=true`.
@@ -128,6 +151,10 @@ class JournalPages:
 def listed(rows: list[bytes], lost_rows: int) -> bytes:
     """A list as OpenAI has them; `lost_rows` are missing since the server began."""
     return b'{"object":"list","data":[%b],"lost_rows":%d}' % (b",".join(rows), lost_rows)
+
+
+def _rows_of(database: Database, wanted: Filter) -> list[Row]:
+    return [msgspec.json.decode(document, type=Row) for document in database.read(wanted)]
 
 
 def _query(request: LabRequest) -> dict[str, str]:

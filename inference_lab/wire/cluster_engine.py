@@ -64,6 +64,10 @@ class ClusterEngine:
         self._drivers[id(replica)].wake(now_s)
         return ticket
 
+    def now_us(self) -> int:
+        """The pacer's time."""
+        return self._pacer.now_us()
+
     def real_us(self, simulated_s: float) -> int:
         """The pacer's time at which so many simulated seconds have passed."""
         return self._origin_us + round(simulated_s / self._speed * 1e6)
@@ -95,13 +99,16 @@ class _Ticket:
     @property
     def timing(self) -> Timing:
         """See `Ticket.timing`."""
-        request, real_us = self.request, self._engine.real_us
-        begun_us = real_us(request.arrival_s)
-        queued, first, last = (
-            None if at_s is None else real_us(at_s) - begun_us
-            for at_s in (request.admitted_s, request.first_token_s, request.finish_s)
+        request = self.request
+        return Timing(
+            *map(self._since_arrival, (request.admitted_s, request.first_token_s, request.finish_s))
         )
-        return Timing(queued, first, last)
+
+    def _since_arrival(self, at_s: float | None) -> int | None:
+        """Microseconds from arrival to a simulated time; a step under way knows its end before it has come."""
+        if at_s is None or self._engine.real_us(at_s) > self._engine.now_us():
+            return None
+        return self._engine.real_us(at_s) - self._engine.real_us(self.request.arrival_s)
 
     def cancel(self) -> None:
         """See `Ticket.cancel`."""

@@ -15,7 +15,20 @@ from urllib.parse import urlencode
 
 import pytest
 
-from .rawclient import CHAT, OPEN, RST, Connection, ask, exchange, fault_request, payload, request
+from inference_lab.testing.child import Lines
+
+from .rawclient import (
+    CHAT,
+    COMPLETIONS,
+    OPEN,
+    RST,
+    Connection,
+    ask,
+    exchange,
+    fault_request,
+    payload,
+    request,
+)
 from .server import BIN, CONSOLE, Server, eventually, start
 from .test_workers import workers_of
 
@@ -229,6 +242,30 @@ def test_without_directives_there_is_no_journal_to_look_at(no_directives: Server
         assert (got.status, got.error["code"]) == (404, "not_found")
 
 
+def test_a_conversation_is_judged_where_it_was_recorded(server: Server) -> None:
+    fault = {"x-inference-lab-fault": "cut_between_frames;after_chunks=2;delay_ms=0", "x-test-id": "judged"}
+    first = exchange(server.address, request("POST", COMPLETIONS, payload(COMPLETIONS), headers=fault))
+    word = first.chunked.chunks[0].decode().partition('"text":"')[2].partition('"')[0]
+    said = " ".join([word, *(f"{word[:2]}{index:04d}" for index in (1, 2))])
+    body = payload(COMPLETIONS, prompt="hello" + said, seed=1)
+    exchange(server.address, request("POST", COMPLETIONS, body, headers=fault))
+    got = ask(server.address, request("GET", "/lab/verdict?test=judged"))
+    (judged,) = got.json["data"]
+    assert [finding["kind"] for finding in judged["findings"]] == ["gap", "changed"]
+    command = [str(BIN / "inference-lab"), "verdict", "--url", server.url, "--prompt", judged["prompt"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert done.returncode == 2
+    assert "gap: it goes on behind 3 words, and 2 had been delivered" in done.stdout
+    done = subprocess.run([*command[:-1], "0" * 16], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+
+
+@pytest.mark.parametrize("query", ["", "prompt=1&test=2", "test=1&tag=qu"])
+def test_a_verdict_is_of_one_key_or_one_test(server: Server, query: str) -> None:
+    got = ask(server.address, request("GET", f"/lab/verdict?{query}"))
+    assert (got.status, got.error["code"]) == (400, "invalid_request")
+
+
 # -- a file
 
 
@@ -279,6 +316,30 @@ def test_a_killed_server_leaves_a_whole_file_and_its_successor_says_what_it_lost
     server.stop()
     filed.begin()
     assert [row["ending"] for row in filed.rows()] == ["rst", "server_lost"]
+
+
+def test_who_follows_the_journal_sees_each_request_once_when_it_has_ended(filed: Filed) -> None:
+    server = filed.server
+    for source in (["--url", server.url], ["--file", str(filed.path)]):
+        command = [str(BIN / "inference-lab"), "journal", *source, "--follow", "--ending", "client_left"]
+        follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert follower.stdout is not None
+        lines = Lines(follower.stdout)
+        try:
+            for attempt in range(2):
+                with Connection(server.address) as connection:
+                    connection.send(fault_request(CHAT, f"stall;after_chunks={attempt + 1};delay_ms=0"))
+                    connection.until(b"0000")
+                lines.wait_for(rf"stall;after_chunks={attempt + 1};.* client_left \(asked: hang\)")
+        finally:
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(10) == 0
+            lines.close()
+        assert follower.stderr is not None
+        assert follower.stderr.read() == b""
+        follower.stderr.close()
+        shown = [line.split("  ")[0].split(" ")[1] for line in lines.since()]
+        assert len(shown) == len(set(shown)), "no row twice"
 
 
 def test_a_locked_file_stops_nothing_and_the_log_says_so(filed: Filed) -> None:
