@@ -116,7 +116,7 @@ def test_a_healthy_answer_says_all_its_words(lab: MemoryLab, endpoint: str, *, s
     assert (row.stream, row.done_sent) == (stream, stream)
     assert row.bytes_written == len(got.raw)
     assert row.engine is not None
-    assert (row.engine.queued_ms, row.engine.ttft_ms) == (0, 0)
+    assert (row.engine.submitted_ms, row.engine.queued_ms, row.engine.ttft_ms) == (0, 0, 0)
 
 
 def test_no_text_of_prompt_or_answer_and_no_other_header_is_in_a_row(lab: MemoryLab) -> None:

@@ -52,9 +52,10 @@ _LINE_CHARACTERS: Final = 1024
 class Engine(msgspec.Struct, frozen=True):
     """What the engine took: milliseconds from submission to the first place in a batch, the first and the last token.
 
-    None for what has not come about.
+    `submitted_ms` is the time from the request's begin to its submission. None for what has not come about.
     """
 
+    submitted_ms: float
     queued_ms: float | None
     ttft_ms: float | None
     duration_ms: float | None

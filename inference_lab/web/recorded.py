@@ -79,9 +79,17 @@ def _start(progress: int, fault: Fault | None) -> int | None:
 def tell_of_engine(request: LabRequest, ticket: Ticket) -> None:
     """Have the engine asked for its times when the response is over."""
     if request.recording is not None:
-        request.recording.tell_at_end(lambda: {"engine": _engine(ticket)})
+        begun_us = request.recording.begun_us
+        request.recording.tell_at_end(lambda: {"engine": _engine(ticket, begun_us)})
 
 
-def _engine(ticket: Ticket) -> Engine:
-    queued, ttft, duration = (None if us is None else us / 1000 for us in ticket.timing)
-    return Engine(queued_ms=queued, ttft_ms=ttft, duration_ms=duration, cached_tokens=ticket.cached_tokens)
+def _engine(ticket: Ticket, begun_us: int) -> Engine:
+    submitted_us, *later = ticket.timing
+    queued, ttft, duration = (None if us is None else us / 1000 for us in later)
+    return Engine(
+        submitted_ms=(submitted_us - begun_us) / 1000,
+        queued_ms=queued,
+        ttft_ms=ttft,
+        duration_ms=duration,
+        cached_tokens=ticket.cached_tokens,
+    )

@@ -100,9 +100,8 @@ class _Ticket:
     def timing(self) -> Timing:
         """See `Ticket.timing`."""
         request = self.request
-        return Timing(
-            *map(self._since_arrival, (request.admitted_s, request.first_token_s, request.finish_s))
-        )
+        later = map(self._since_arrival, (request.admitted_s, request.first_token_s, request.finish_s))
+        return Timing(self._engine.real_us(request.arrival_s), *later)
 
     def _since_arrival(self, at_s: float | None) -> int | None:
         """Microseconds from arrival to a simulated time; a step under way knows its end before it has come."""

@@ -24,8 +24,12 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Timing(NamedTuple):
-    """Microseconds from submission to the first place in a batch, the first token and the last; None before."""
+    """Microseconds from submission to the first place in a batch, the first token and the last; None before.
 
+    `submitted_us` is the submission itself, on the pacer's clock.
+    """
+
+    submitted_us: int
     queued_us: int | None
     ttft_us: int | None
     duration_us: int | None
@@ -123,6 +127,7 @@ class _Running:
         """See `Ticket.timing`: nobody queues."""
         begun_us, first_us, last_us = self._submitted_us, self._first_us, self._last_us
         return Timing(
+            begun_us,
             0,
             None if first_us is None else first_us - begun_us,
             None if last_us is None else last_us - begun_us,

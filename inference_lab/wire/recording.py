@@ -41,7 +41,7 @@ class Recording:
     def __init__(self, recorder: Recorder, number: int, request: LabRequest, now_us: int) -> None:
         self._recorder = recorder
         self._number = number
-        self._begun_us = now_us
+        self.begun_us = now_us
         self._is_open = False
         self._is_over = False
         self.channel = request.channel
@@ -87,7 +87,7 @@ class Recording:
             return
         self._is_over = True
         recorder, known = self._recorder, self._known
-        spent_us = recorder.pacer.now_us() - self._begun_us
+        spent_us = recorder.pacer.now_us() - self.begun_us
         if self._counts is not None:
             known.update(self._counts())
             self._counts = None
