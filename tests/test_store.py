@@ -222,6 +222,14 @@ def test_a_file_of_something_else_is_refused_and_kept(
     assert file.read_bytes() == before
 
 
+def test_a_journal_of_another_version_is_refused_and_kept(path: str) -> None:
+    with sqlite3.connect(path) as other:
+        other.execute("PRAGMA user_version=2")
+    other.close()
+    with pytest.raises(DatabaseError, match="a journal of version 2, expected 1; move it away"):
+        prepare(path)
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(DatabaseError, match=r"missing/j: No such file or directory$"):
         prepare(str(tmp_path / "missing" / "j"))

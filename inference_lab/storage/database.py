@@ -21,6 +21,8 @@ BUSY_TIMEOUT_S: Final = 2.0
 """How long a write waits for another process that holds the file."""
 
 _APPLICATION_ID: Final = 0x694C6A31  # "iLj1", so that no other program's database is taken for a journal
+_VERSION: Final = 1
+"""Of the tables and of a row's fields; a file of another one is not touched."""
 _COLUMNS: Final = ("time", "state", *(name for name in FILTERS if name != "since"))
 _QUOTED: Final = [f'"{name}"' for name in _COLUMNS]  # `trigger` is a word of SQL's
 _SCHEMA: Final = f"""
@@ -156,9 +158,15 @@ def prepare(path: str) -> None:
         with _told(path):
             (owner,) = connection.execute("PRAGMA application_id").fetchone()
             (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
             if owner != _APPLICATION_ID and (owner or tables):
                 raise DatabaseError(f"{path}: a database of another program")
+            if tables and version != _VERSION:
+                raise DatabaseError(
+                    f"{path}: a journal of version {version}, expected {_VERSION}; move it away"
+                )
             connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version={_VERSION}")
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise DatabaseError(f"{path}: this file system has no write-ahead log (journal mode {mode})")

@@ -73,6 +73,9 @@ class Store:
 
     def put(self, number: int, row: Row) -> None:
         """See `Rows.put`."""
+        if self._closed is not None:
+            self.lost_rows += 1
+            return
         if self.waiting_rows >= MOST_WAITING:
             self.lost_rows += 1
             if not self._is_losing:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from inference_lab.identity import TEST_ID
 from inference_lab.journal.row import Row, split_headers
-from inference_lab.wire.transport import lost_to, unsent_now
+from inference_lab.wire.transport import is_gone, lost_to, unsent_now
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,6 @@ class Recording:
         self._recorder = recorder
         self._number = number
         self.begun_us = now_us
-        self._is_open = False
         self._is_over = False
         self.channel = request.channel
         self._written_before = request.channel.written_bytes
@@ -75,8 +74,7 @@ class Recording:
 
     def open(self) -> None:
         """The request has been accepted: from now on the journal shows it."""
-        self._is_open = True
-        self._recorder.put(self._number, self.row())
+        self.hand_over()
 
     def end(self, status: int | None, ending: str | None, lost: Failure | None = None) -> None:
         """The response is over, or its connection gone; `ending` None is the one that was asked for.
@@ -101,11 +99,15 @@ class Recording:
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
         known["bytes_written"] = self.channel.written_bytes - self._written_before
         self._measure()
-        recorder.over(self, settled=not known["bytes_unsent"])
+        recorder.over(self, settled=not known["bytes_unsent"] or is_gone(self._transport))
 
     def settle(self) -> None:
-        """Hand the last row over."""
+        """Look at what is unsent once more, and hand the last row over."""
         self._measure()
+        self.hand_over()
+
+    def hand_over(self) -> None:
+        """Give the journal the row as it stands."""
         self._recorder.put(self._number, self.row())
 
     def _measure(self) -> None:
@@ -161,7 +163,7 @@ class Recorder:
         """A recording has ended; what is unsent of a whole answer is looked at once more, a little later."""
         self._live.discard(recording)
         if settled:
-            recording.settle()
+            recording.hand_over()
             return
         self._settling[recording.channel] = recording
         if self._timer is None:

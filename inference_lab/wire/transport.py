@@ -127,6 +127,11 @@ def unsent_now(transport: Any) -> int:  # noqa: ANN401
     return unsent_bytes(transport) if loss is None else loss.unsent
 
 
+def is_gone(transport: Any) -> bool:  # noqa: ANN401
+    """Whether the connection has ended, so that nothing of it will change any more."""
+    return getattr(lowest(transport), "loss", None) is not None
+
+
 def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
     """What the peer did to a connection that is gone: closed it, reset it, or nothing, when we aborted it.
 
