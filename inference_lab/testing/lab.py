@@ -57,8 +57,10 @@ class Handle:
             )
         from inference_lab.faults.plan import plan_from_header  # noqa: PLC0415 - nothing is loaded before its use
 
-        plan_from_header(wanted, self._incidents())
-        return {"x-inference-lab-fault": wanted, "x-test-id": self._current.fresh()}
+        test = self._current.fresh()
+        directive = f"{wanted};test={test}"
+        plan_from_header(directive, self._incidents())
+        return {"x-inference-lab-fault": directive, "x-test-id": test}
 
     def prompt(self, text: str, fault: str | None = None) -> Message:
         """A user's message that tells the server how to die, through any gateway, with a fresh test id.
@@ -73,9 +75,9 @@ class Handle:
             wanted = HEALTHY
         from inference_lab.faults.plan import plan_from_prompt  # noqa: PLC0415
 
-        plan_from_prompt(wanted, self._incidents())
-        self._current.fresh()
-        return {"role": "user", "content": f"{text} <<fault:{wanted}>>"}
+        directive = f"{wanted};test={self._current.fresh()}"
+        plan_from_prompt(directive, self._incidents())
+        return {"role": "user", "content": f"{text} <<fault:{directive}>>"}
 
     def verify(  # the oracle's own names
         self,

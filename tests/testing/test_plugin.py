@@ -83,6 +83,8 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
         def test_marked_by_header(inference_lab, ask):
             verdict = inference_lab.verify(ask(HELLO, inference_lab.fault()))
             assert verdict.is_honest_prefix and verdict.words == {"text": 2}
+            (row,) = inference_lab.journal()
+            assert (row["test"], row["ending"], row["words"]) == (inference_lab.test, "rst", 2)
             SEEN.append((inference_lab.url, inference_lab.test))
 
         @pytest.mark.fault("cut_mid_frame;after_chunks=4")
@@ -90,10 +92,14 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
             def test_by_prompt(self, inference_lab, ask):
                 verdict = inference_lab.verify(ask([inference_lab.prompt("hello")]))
                 assert verdict.is_honest_prefix and verdict.words == {"text": 4}
+                (row,) = inference_lab.journal()
+                assert (row["test"], row["trigger"]) == (inference_lab.test, "prompt")
                 SEEN.append((inference_lab.url, inference_lab.test))
 
         def test_unmarked(inference_lab, ask):
             assert inference_lab.test is None
+            with pytest.raises(ValueError):
+                inference_lab.journal()
             assert inference_lab.verify(ask([inference_lab.prompt("hello")]), tokens=48).is_whole
             with pytest.raises(ValueError):
                 inference_lab.fault()
