@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from inference_lab.testing import journal
 from inference_lab.testing.received import Received
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from inference_lab.testing.journal import Row
 
 HEALTHY = "ok"
-
-
-class Message(TypedDict):
-    """A chat message."""
-
-    role: str
-    content: str
 
 
 class Handle:
@@ -62,7 +55,7 @@ class Handle:
         plan_from_header(directive, self._incidents())
         return {"x-inference-lab-fault": directive, "x-test-id": test}
 
-    def prompt(self, text: str, fault: str | None = None) -> Message:
+    def prompt(self, text: str, fault: str | None = None) -> dict[str, str]:
         """A user's message that tells the server how to die, through any gateway, with a fresh test id.
 
         Without a fault as the test's marker says; without a marker nothing dies.
