@@ -16,7 +16,7 @@ async def ask(upstream: str, message: dict[str, str]) -> bytes:
             return await answer.read()
 
 
-@pytest.mark.parametrize("fault", ["reset;after_chunks=5", "cut_mid_frame;after_chunks=5"])
+@pytest.mark.parametrize("fault", ["cut_between_frames;after_chunks=5", "cut_mid_frame;after_chunks=5"])
 def test_a_death_does_not_show(inference_lab, fault):
     answer = asyncio.run(ask(inference_lab.url, inference_lab.prompt("hello", fault=fault)))
     assert inference_lab.verify(answer, tokens=48).is_whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
 from inference_lab.testing import journal
 from inference_lab.testing.received import Received
@@ -16,13 +16,6 @@ if TYPE_CHECKING:
     from inference_lab.testing.journal import Row
 
 HEALTHY = "ok"
-
-
-class Message(TypedDict):
-    """A chat message."""
-
-    role: str
-    content: str
 
 
 class Handle:
@@ -57,10 +50,12 @@ class Handle:
             )
         from inference_lab.faults.plan import plan_from_header  # noqa: PLC0415 - nothing is loaded before its use
 
-        plan_from_header(wanted, self._incidents())
-        return {"x-inference-lab-fault": wanted, "x-test-id": self._current.fresh()}
+        test = self._current.fresh()
+        directive = f"{wanted};test={test}"
+        plan_from_header(directive, self._incidents())
+        return {"x-inference-lab-fault": directive, "x-test-id": test}
 
-    def prompt(self, text: str, fault: str | None = None) -> Message:
+    def prompt(self, text: str, fault: str | None = None) -> dict[str, str]:
         """A user's message that tells the server how to die, through any gateway, with a fresh test id.
 
         Without a fault as the test's marker says; without a marker nothing dies.
@@ -73,9 +68,9 @@ class Handle:
             wanted = HEALTHY
         from inference_lab.faults.plan import plan_from_prompt  # noqa: PLC0415
 
-        plan_from_prompt(wanted, self._incidents())
-        self._current.fresh()
-        return {"role": "user", "content": f"{text} <<fault:{wanted}>>"}
+        directive = f"{wanted};test={self._current.fresh()}"
+        plan_from_prompt(directive, self._incidents())
+        return {"role": "user", "content": f"{text} <<fault:{directive}>>"}
 
     def verify(  # the oracle's own names
         self,

@@ -110,6 +110,11 @@ class LabTests(InferenceLabMixin, TestCase):
         assert headers["x-test-id"].startswith("test_the_ids_name_the_test-")
 
     async def test_the_journal_is_asked_without_blocking_the_server(self) -> None:
+        client = await self.connect()
+        client.ask(body(), self.inference_lab.fault("error_400_in_sse"))
+        (row,) = await self.inference_lab.journal()
+        assert row["test"] == self.inference_lab.test
+        assert row["state"] == "ended"
         with pytest.raises(ValueError, match="the journal says 400: colour: no such filter"):
             await self.inference_lab.journal(colour="red")
 

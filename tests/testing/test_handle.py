@@ -41,26 +41,29 @@ def marked(*arguments: object) -> InferenceLab:
 def test_a_fault_is_a_header_with_a_fresh_id_each_time() -> None:
     asked = lab()
     first, second = asked.fault("reset;after_chunks=2"), asked.fault("reset;after_chunks=2")
-    assert first["x-inference-lab-fault"] == "reset;after_chunks=2"
+    for headers in (first, second):
+        assert headers["x-inference-lab-fault"] == f"reset;after_chunks=2;test={headers['x-test-id']}"
     assert first["x-test-id"] != second["x-test-id"] == asked.test
 
 
 def test_a_prompt_carries_its_death_through_any_gateway() -> None:
     asked = lab()
     message = asked.prompt("hello", fault="cut_mid_frame;after_chunks=5, stall;after_chunks=3")
-    assert message["role"] == "user"
-    assert message["content"].startswith("hello <<fault:cut_mid_frame;after_chunks=5, stall;after_chunks=3")
+    assert message == {
+        "role": "user",
+        "content": f"hello <<fault:cut_mid_frame;after_chunks=5, stall;after_chunks=3;test={asked.test}>>",
+    }
     first = asked.test
-    asked.prompt("hello")
+    assert asked.prompt("hello")["content"] == f"hello <<fault:ok;test={asked.test}>>"
     assert asked.test != first
 
 
 def test_the_marker_is_the_fault_where_none_is_given() -> None:
     asked = marked("stall")
-    assert asked.fault()["x-inference-lab-fault"] == "stall"
-    assert asked.fault("reset")["x-inference-lab-fault"] == "reset"
-    assert "<<fault:stall" in asked.prompt("hello")["content"]
-    assert "<<fault:ok" in lab().prompt("hello")["content"]
+    assert asked.fault()["x-inference-lab-fault"].startswith("stall;")
+    assert asked.fault("reset")["x-inference-lab-fault"].startswith("reset;")
+    assert "<<fault:stall;" in asked.prompt("hello")["content"]
+    assert "<<fault:ok;" in lab().prompt("hello")["content"]
 
 
 def test_what_the_server_would_refuse_is_refused_in_the_test() -> None:
@@ -68,6 +71,8 @@ def test_what_the_server_would_refuse_is_refused_in_the_test() -> None:
         lab().fault("rezet")
     with pytest.raises(ValueError, match="overlap is for later legs"):
         lab().prompt("hello", fault="ok;overlap=3")
+    with pytest.raises(ValueError, match="test is given twice"):
+        lab().fault("reset;test=mine")
     with pytest.raises(ValueError, match="no fault to ask for"):
         lab().fault()
     for arguments in (("reset", "stall"), (7,)):

@@ -15,7 +15,7 @@ LOADED = """
 import sys, {first}
 before = set(sys.modules)
 import {module}
-print(*{{name.partition(".")[0] for name in set(sys.modules) - before}} - set(sys.stdlib_module_names))
+print(*set(sys.modules) - before)
 """
 
 OPTIONS = """
@@ -28,14 +28,15 @@ def inference_lab_options():
 
 
 def loaded(module: str, first: str) -> set[str]:
-    """The top-level packages that importing `module` loads behind `first`, the standard library left out."""
+    """The modules that importing `module` loads behind `first`."""
     command = [sys.executable, "-c", LOADED.format(first=first, module=module)]
     return set(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split())
 
 
 def test_the_plugin_loads_nothing_but_the_standard_library_until_it_is_used() -> None:
-    assert loaded("inference_lab.testing.plugin", first="pytest") == {"inference_lab"}
-    assert loaded("inference_lab.testing", first="sys") == {"inference_lab"}
+    assert loaded("inference_lab", first="sys") == {"inference_lab"}
+    packages = {name.partition(".")[0] for name in loaded("inference_lab.testing.plugin", first="pytest")}
+    assert packages - sys.stdlib_module_names == {"inference_lab"}
 
 
 def test_a_suite_that_does_not_use_it_pays_nothing(pytester: pytest.Pytester) -> None:
@@ -83,6 +84,8 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
         def test_marked_by_header(inference_lab, ask):
             verdict = inference_lab.verify(ask(HELLO, inference_lab.fault()))
             assert verdict.is_honest_prefix and verdict.words == {"text": 2}
+            (row,) = inference_lab.journal()
+            assert (row["test"], row["ending"], row["words"]) == (inference_lab.test, "rst", 2)
             SEEN.append((inference_lab.url, inference_lab.test))
 
         @pytest.mark.fault("cut_mid_frame;after_chunks=4")
@@ -90,10 +93,14 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
             def test_by_prompt(self, inference_lab, ask):
                 verdict = inference_lab.verify(ask([inference_lab.prompt("hello")]))
                 assert verdict.is_honest_prefix and verdict.words == {"text": 4}
+                (row,) = inference_lab.journal()
+                assert (row["test"], row["trigger"]) == (inference_lab.test, "prompt")
                 SEEN.append((inference_lab.url, inference_lab.test))
 
         def test_unmarked(inference_lab, ask):
             assert inference_lab.test is None
+            with pytest.raises(ValueError):
+                inference_lab.journal()
             assert inference_lab.verify(ask([inference_lab.prompt("hello")]), tokens=48).is_whole
             with pytest.raises(ValueError):
                 inference_lab.fault()
