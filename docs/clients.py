@@ -1,8 +1,10 @@
-"""Record the table in docs/clients.md: a real server, and the clients of tests/clients/.
+"""Record the tables in docs/clients.md: a real server, and the clients of tests/clients/.
 
     .venv-dev/bin/python docs/clients.py
+    scripts/litellm
 
-tests/clients/test_clients.py compares the table with a new recording.
+The second makes LiteLLM's environment if needed, and runs this with `--litellm`. tests/clients/test_clients.py compares
+the first table with a new recording, test_litellm.py two rows of the other.
 """
 
 from __future__ import annotations
@@ -14,18 +16,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.clients import meetings
+from tests.clients import litellm_router, meetings
 from tests.wire.server import CONSOLE, start
 
 
 def main() -> None:
     """Rewrite the file."""
+    table = litellm_router if sys.argv[1:] == ["--litellm"] else meetings
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "lab.toml"
-        config.write_text(meetings.CONFIG, encoding="utf-8")
+        config.write_text(table.CONFIG, encoding="utf-8")
         server = start(config, "--enable-directives", how=CONSOLE)
         try:
-            text = meetings.recorded(server.url, meetings.FILE.read_text(encoding="utf-8"))
+            text = table.recorded(server.url, meetings.FILE.read_text(encoding="utf-8"))
         finally:
             server.stop()
     meetings.FILE.write_text(text, encoding="utf-8")

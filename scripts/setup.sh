@@ -1,5 +1,6 @@
-# Sourced by serve, test and check: makes a virtual environment that holds what the caller needs.
-#   ensure_venv DIR [EXTRA]   DIR relative to the project root; sets VENV to its path. One line and status 1 if it cannot.
+# Sourced by serve, test, check and litellm: makes a virtual environment that holds what the caller needs.
+#   ensure_venv DIR FILE PIP-ARGUMENT...   DIR and FILE relative to the project root; FILE says what pip will install. Sets
+#   VENV to its path. One line and status 1 if it cannot.
 # A stamp is written last; a missing or different stamp means start over, so a broken install never lingers.
 ROOT=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 cd "$ROOT" || exit 1
@@ -8,21 +9,22 @@ fail() { printf '%s: %s\n' "${0##*/}" "$1" >&2; exit 1; }
 
 ensure_venv() {
     VENV=$ROOT/$1
-    extra=${2:+[$2]}
+    named=$1 file=$2
+    shift 2
     py=${PYTHON:-python3}
     command -v "$py" >/dev/null 2>&1 || fail "no $py found: install Python 3.10 or newer"
     "$py" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
         fail "$py is $("$py" -V 2>&1): Python 3.10 or newer is needed (PYTHON=... names another)"
     # The path is part of the stamp: a moved checkout would go on importing the code of the old place. So is the Python,
     # so that PYTHON=... is heeded when there is an environment already.
-    stamp=$("$py" - "$ROOT" <<'END'
+    stamp=$("$py" - "$ROOT" "$file" <<'END'
 import hashlib, sys
-print(hashlib.sha256(open("pyproject.toml", "rb").read()).hexdigest(), sys.argv[1], sys.base_prefix, *sys.version_info[:2])
+print(hashlib.sha256(open(sys.argv[2], "rb").read()).hexdigest(), sys.argv[1], sys.base_prefix, *sys.version_info[:2])
 END
     ) ||
-        fail "cannot read pyproject.toml"
+        fail "cannot read $file"
     [ "$(cat "$VENV/stamp" 2>/dev/null)" = "$stamp" ] && return 0
-    echo "${0##*/}: setting up $1 (once; a minute or so)" >&2
+    echo "${0##*/}: setting up $named (once; a minute or so)" >&2
     log=$VENV.log
     rm -rf "$VENV"
     if "$py" -m venv "$VENV" >"$log" 2>&1; then
@@ -35,7 +37,7 @@ END
         pip="$py -m pip --python $VENV/bin/python"
     fi
     # shellcheck disable=SC2086 # $pip is a command of several words
-    $pip --disable-pip-version-check install --quiet --editable ".$extra" >>"$log" 2>&1 ||
+    $pip --disable-pip-version-check install --quiet "$@" >>"$log" 2>&1 ||
         fail "pip could not install the dependencies: $(tail -n 1 "$log") (details: ${log##*/})"
     # As pip does with what it installs: our own modules lie outside the environment, and where Python is told to write no
     # bytecode (PYTHONDONTWRITEBYTECODE) every start would compile all of them anew.

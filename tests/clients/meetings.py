@@ -138,8 +138,8 @@ def rows(mode: str, meetings: Mapping[str, Meeting]) -> list[str]:
     """A mode's row of the table, or one for each endpoint if they differ."""
     met = {endpoint: meeting.cells() for endpoint, meeting in meetings.items()}
     if met["chat"] == met["completions"]:
-        return [_row([f"`{mode}`", *met["chat"]])]
-    return [_row([f"`{mode}` on {endpoint}", *cells]) for endpoint, cells in met.items()]
+        return [row([f"`{mode}`", *met["chat"]])]
+    return [row([f"`{mode}` on {endpoint}", *cells]) for endpoint, cells in met.items()]
 
 
 def written(text: str) -> dict[str, list[str]]:
@@ -171,11 +171,11 @@ def _versions() -> str:
 
 def _table(url: str) -> Iterator[str]:
     head = ["mode", "the stream brought", *CLIENTS]
-    yield _row(head)
-    yield _row(["---"] * len(head))
+    yield row(head)
+    yield row(["---"] * len(head))
     for mode in MODES:
         yield from rows(mode, meet_everywhere(url, mode))
 
 
-def _row(cells: list[str]) -> str:
+def row(cells: list[str]) -> str:
     return f"| {' | '.join(cells)} |"

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.death import Death
 
+pytestmark = pytest.mark.clients
+
 HINT: Final = "record it: .venv-dev/bin/python docs/clients.py"
 WRITTEN: Final = written(FILE.read_text(encoding="utf-8"))
 

@@ -1,0 +1,51 @@
+"""LiteLLM's Router in its own environment: two rows of the table in docs/clients.md, and what it can be trusted with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.clients.litellm_router import CONFIG, PYTHON, WORDS, answers, rows, written
+from tests.clients.meetings import FILE
+from tests.wire.server import start
+
+if TYPE_CHECKING:
+    from tests.clients.litellm_router import Answer
+
+pytestmark = [
+    pytest.mark.clients,
+    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-litellm here: scripts/litellm --setup makes it"),
+]
+MET: Final = ("cut_between_frames", "reset")
+
+
+@pytest.fixture(scope="module")
+def met(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Answer]]:
+    config = tmp_path_factory.mktemp("litellm") / "lab.toml"
+    config.write_text(CONFIG)
+    server = start(config, "--enable-directives")
+    try:
+        return answers(server.url, MET)
+    finally:
+        server.stop()
+
+
+def test_the_router_makes_of_a_death_what_the_document_says(met: dict[str, list[Answer]]) -> None:
+    then = written(FILE.read_text(encoding="utf-8"))
+    missing = [row for row in rows(met) if row not in then]
+    if missing:
+        pytest.fail("\n".join(["docs/clients.md is out of date: scripts/litellm", *missing]), pytrace=False)
+
+
+@pytest.mark.parametrize("name", MET)
+def test_a_stream_that_is_continued_brings_every_word_once(met: dict[str, list[Answer]], name: str) -> None:
+    passed_on, continued, limited = met[name]
+    assert passed_on.end != "ends"
+    assert passed_on.verdict.outcome == "honest prefix"
+    for answer in (continued, limited):
+        kinds = {finding.kind.value for finding in answer.verdict.findings}
+        assert kinds <= {"usage_words", "silent_truncation"}, (
+            "no word is wrong, only how many they are said to be"
+        )
+    assert continued.verdict.words == {"text": WORDS}
