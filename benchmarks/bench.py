@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from loadgen import LoadGenerator, scratch
-from report import against_recorded, print_profile, print_table
+from report import against_recorded, cost_of_the_journal, print_profile, print_table
 from scenarios import SCENARIOS, Ours, Peer, Scenario, Subject, fixtures, stalled, start_s
 
 
@@ -66,6 +66,7 @@ def main() -> None:
     print_table(rows)
     if not options.against:
         against_recorded(rows)
+        cost_of_the_journal(rows)
     if options.json:
         everything = {
             "machine": machine(),

@@ -52,6 +52,14 @@ def print_table(rows: list[dict[str, Any]]) -> None:
                 print(f"{row['scenario']}: {name} gave {figures['not_200']:.0f} answers other than 200")
 
 
+def cost_of_the_journal(rows: list[dict[str, Any]]) -> None:
+    """What a journal in a file adds to a frame's CPU, where both were measured."""
+    cpu = {row["scenario"]: row.get("inference-lab", {}).get("cpu_us_per_frame") for row in rows}
+    without, with_it = cpu.get("paced-1000-no-journal"), cpu.get("paced-1000-journal")
+    if without and with_it:
+        print(f"a journal in a file: {with_it / without:.3f} times the CPU per frame")
+
+
 def against_recorded(rows: list[dict[str, Any]]) -> None:
     """Ratios to figures of peers that were taken elsewhere, for want of a peer in this run."""
     for row in rows:

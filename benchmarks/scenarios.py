@@ -29,7 +29,11 @@ _ENGINE: Final = 'name = "engine"\n' + (ROOT / "configs" / "llama-3.1-8b-instruc
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
-    """So many streams of answers with so many content frames, `delay_ms` apart."""
+    """So many streams of answers with so many content frames, `delay_ms` apart.
+
+    `journal` says whether a file is written, for a death that the model's own file asks for; None: one that the request
+    asks for, and the journal in memory that goes with directives.
+    """
 
     name: str
     kind: Literal["frames", "engine", "stalled", "start"] = "frames"
@@ -40,6 +44,12 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     spread_s: float = 1.0
     tls: bool = False
     quick: bool = False
+    journal: bool | None = None
+
+    @property
+    def fault(self) -> str:
+        """What the frames are asked for with."""
+        return f"no_done;after_chunks={self.frames};delay_ms={self.delay_ms}"
 
     @property
     def message(self) -> str:
@@ -60,11 +70,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     def load(self, *, quick: bool) -> Load:
         """What the load generator is told."""
-        fault = f"no_done;after_chunks={self.frames};delay_ms={self.delay_ms}"
+        by_header = self.kind != "engine" and self.journal is None
         return Load(
             streams=self.streams,
             body=self.body(),
-            headers=() if self.kind == "engine" else (f"x-inference-lab-fault: {fault}",),
+            headers=(f"x-inference-lab-fault: {self.fault}",) if by_header else (),
             seconds=1.0 if quick else self.seconds,
             warm_up_s=self.spread_s + 0.2,
             spread_s=self.spread_s,
@@ -79,6 +89,8 @@ SCENARIOS: Final = (
     Scenario(name="paced-400", streams=400, quick=True),
     Scenario(name="paced-500", streams=500),
     Scenario(name="paced-1000", streams=1000, spread_s=2.0),
+    Scenario(name="paced-1000-no-journal", streams=1000, spread_s=2.0, journal=False),
+    Scenario(name="paced-1000-journal", streams=1000, spread_s=2.0, journal=True),
     Scenario(name="paced-5000-slow", streams=5000, delay_ms=100, spread_s=8.0),
     Scenario(name="burst-100", streams=32, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="burst-1000", streams=32, frames=1000, delay_ms=0, spread_s=0.2, quick=True),
@@ -156,7 +168,16 @@ class Ours:
         if scenario.tls:
             self._endpoint = self._endpoint or certificate(self._folder)
             where = ["--endpoint", self._endpoint]
-        return ["--config", str(self._configs), "--enable-directives", *where, *self._options]
+        if scenario.journal is None:
+            return ["--config", str(self._configs), "--enable-directives", *where, *self._options]
+        mode, *settings = scenario.fault.split(";")
+        table = "\n".join(
+            [f'[fault]\nmode = "{mode}"', *(setting.replace("=", " = ") for setting in settings)]
+        )
+        config = self._folder / "dying.toml"
+        config.write_text(f"{_INSTANT}{table}\n")
+        journal = ["--journal", str(self._folder / "journal.sqlite")] if scenario.journal else []
+        return ["--config", str(config), *journal, *where, *self._options]
 
 
 class Peer:
