@@ -309,5 +309,26 @@ def test_what_cannot_be_written_at_the_end_is_counted(
     blocker.close()
 
 
+def test_a_defect_costs_its_batch_and_not_the_journal(
+    path: str, reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Database.write
+
+    def failing(self: Database, rows: Any, **more: Any) -> None:
+        if any(found.words < 0 for found in rows.values()):
+            raise RuntimeError("odd")
+        write(self, rows, **more)
+
+    monkeypatch.setattr(Database, "write", failing)
+    store = store_of(path, reactor)
+    store.start()
+    store.put(0, row(words=-1))
+    assert reactor.answer(store.ask(read)) == []
+    store.put(1, row())
+    assert len(reactor.answer(store.ask(read))) == 1
+    assert store.lost_rows == 1
+    reactor.answer(store.close())
+
+
 def test_a_store_that_never_began_closes_at_once(path: str, reactor: Reactor) -> None:
     assert store_of(path, reactor).close().called

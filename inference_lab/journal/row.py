@@ -140,7 +140,7 @@ def parameters_of(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _short(value: object) -> object:
-    if isinstance(value, (int, float)):
+    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63):
         return value
     json = msgspec.json.encode(value)
     return value if len(json) <= _VALUE_BYTES else {"digest": body_digest(json)}

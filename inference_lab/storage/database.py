@@ -63,6 +63,8 @@ class Database:
             self._connection.execute("PRAGMA synchronous=NORMAL")
             if path == MEMORY:
                 self._connection.execute(_SCHEMA)
+            # SQLite opens a file's log when it first looks: now, so that a process at rest has its descriptors.
+            self._connection.execute("SELECT id FROM rows LIMIT 1").fetchone()
 
     def close(self) -> None:
         """Let go of the file."""

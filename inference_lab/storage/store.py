@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail
@@ -124,6 +125,12 @@ class Store:
     def _cannot_write(self, reason: str) -> None:
         _log.error("journal {reason}: its rows wait, the server serves on", reason=reason)
 
+    def _has_lost(self, rows: int, defect: Failure) -> None:
+        self.lost_rows += rows
+        _log.failure(
+            "journal {path}: {rows} rows lost to a defect", failure=defect, path=self.path, rows=rows
+        )
+
     def _has_ended(self, unwritten: int) -> None:
         if unwritten:
             self.lost_rows += unwritten
@@ -136,6 +143,8 @@ class Store:
     def _run(self) -> None:
         database: Database | None = None
         failed: str | None = None
+        with suppress(DatabaseError):  # met again, and told, with the first row
+            database = Database(self.path, os.getpid())
         while True:
             self._something.wait(_RETRY_S if self._unwritten else None)
             if not self._questions and self._closed is None:
@@ -151,6 +160,9 @@ class Store:
                 failed = None
             except DatabaseError as error:
                 failed = str(error)
+            except Exception:  # noqa: BLE001 - a defect costs the batch, not the journal
+                self._deliver(self._has_lost, len(self._unwritten), Failure())
+                self._unwritten = {}
             if failed is not None and before is None:
                 self._deliver(self._cannot_write, failed)
             elif failed is None and before is not None:
