@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -14,7 +15,9 @@ from inference_lab.journal.filters import EVERYTHING, FILTERS, Filter
 from inference_lab.journal.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+_T = TypeVar("_T")
 
 MEMORY: Final = ":memory:"
 BUSY_TIMEOUT_S: Final = 2.0
@@ -33,11 +36,14 @@ CREATE TABLE IF NOT EXISTS rows (
     process INTEGER NOT NULL
 )
 """
-_INSERT: Final = (
-    f"INSERT INTO rows ({', '.join(_QUOTED)}, document, process)"  # noqa: S608 - our own names
-    f" VALUES ({', '.join('?' * (len(_COLUMNS) + 2))})"
+_AT_ONCE: Final = (64, 8, 1)
+"""Rows to a statement. Python gives up its lock in each, and has to wait for it again while the reactor is busy."""
+_VALUES: Final = f"({', '.join('?' * (len(_COLUMNS) + 2))})"
+_INSERT: Final = f"INSERT INTO rows ({', '.join(_QUOTED)}, document, process) VALUES "  # noqa: S608 - our own names
+_UPDATE: Final = (
+    f"UPDATE rows SET {', '.join(f'{name} = new.column{at}' for at, name in enumerate((*_QUOTED, 'document'), 1))}"  # noqa: S608
+    f" FROM (VALUES %s) AS new WHERE rows.id = new.column{len(_COLUMNS) + 2}"
 )
-_UPDATE: Final = f"UPDATE rows SET {' = ?, '.join(_QUOTED)} = ?, document = ? WHERE id = ?"  # noqa: S608
 _NO_ID: Final = '{"id":0,'
 """How a document begins: its id is the row's, which the database gives."""
 
@@ -76,23 +82,27 @@ class Database:
         Rows that have ended are dropped when `most_rows` newer ones are there, or when they are from before `oldest`
         (Unix seconds).
         """
-        opened: dict[int, int] = {}
+        new = [number for number in rows if number not in self._ids]
+        values = {number: _values(row) for number, row in rows.items()}
+        opened: list[int] = []
         with _told(self._path), self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
-            for number, row in rows.items():
-                values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
-                known = self._ids.get(number)
-                if known is not None:
-                    self._connection.execute(_UPDATE, (*values, known))
-                else:
-                    inserted = self._connection.execute(_INSERT, (*values, self._process)).lastrowid
-                    assert inserted is not None  # noqa: S101 - an INSERT that has not failed
-                    opened[number] = inserted
+            self._update([(*values[number], self._ids[number]) for number in rows if number in self._ids])
+            for part in _parts([(*values[number], self._process) for number in new]):
+                cursor = self._connection.execute(_INSERT + _places(part), list(chain.from_iterable(part)))
+                assert cursor.lastrowid is not None  # noqa: S101 - an INSERT that has not failed
+                # The rows of one statement have ids that follow each other: nobody else writes meanwhile.
+                opened += range(cursor.lastrowid - len(part) + 1, cursor.lastrowid + 1)
             self._trim(most_rows, oldest)
-        self._ids.update(opened)
+        self._ids.update(zip(new, opened, strict=True))
         for number, row in rows.items():
             if row.state == "ended":
                 self._ids.pop(number, None)
+
+    def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
+        """Write rows in place of older ones; a tuple ends with its row's id."""
+        for part in _parts(rows):
+            self._connection.execute(_UPDATE % _places(part), list(chain.from_iterable(part)))
 
     def _trim(self, most_rows: int, oldest: float) -> None:
         self._connection.execute(
@@ -133,12 +143,30 @@ class Database:
                 "SELECT id, document FROM rows WHERE state = 'open' AND coalesce(process = ?, TRUE)",
                 (process,),
             ).fetchall()
-            for number, document in open_rows:
-                row = msgspec.structs.replace(
-                    msgspec.json.decode(document, type=Row), state="ended", ending=ending
-                )
-                values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
-                self._connection.execute(_UPDATE, (*values, number))
+            rows = ((number, msgspec.json.decode(document, type=Row)) for number, document in open_rows)
+            self._update(
+                [
+                    (*_values(msgspec.structs.replace(row, state="ended", ending=ending)), number)
+                    for number, row in rows
+                ]
+            )
+
+
+def _values(row: Row) -> tuple[object, ...]:
+    return (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
+
+
+def _places(part: Sequence[object]) -> str:
+    return ", ".join([_VALUES] * len(part))
+
+
+def _parts(rows: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """The rows in parts of few sizes, so that SQLite knows each statement already."""
+    begin = 0
+    for size in _AT_ONCE:
+        while len(rows) - begin >= size:
+            yield rows[begin : begin + size]
+            begin += size
 
 
 def prepare(path: str) -> None:
