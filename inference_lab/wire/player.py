@@ -12,7 +12,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import NOTHING, Await, Event, Frame, Head, Pause, Raw
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.events import Said
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
@@ -161,7 +160,7 @@ class Player:
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut("defect", "a defect: reset")
 
-    def _advance(self, now_us: int) -> None:
+    def _advance(self, now_us: int) -> None:  # noqa: PLR0915 - flat, since a call is felt in every frame
         batch: list[bytes] = []
         batch_bytes = 0
         while not self._over:
@@ -178,7 +177,11 @@ class Player:
                     batch_bytes += _SEND_BYTES
                 batch.append(event.data)
                 batch_bytes += len(event.data)
-                self._count(event.said)
+                said = event.said
+                if said is not NOTHING:
+                    self.content_frames += said.content_frames
+                    self.words += said.words
+                    self.done_sent = self.done_sent or said.done
                 if event.alone:
                     self._write(batch)
                     batch = []
@@ -219,14 +222,11 @@ class Player:
         self._write(batch)
 
     def _write_raw(self, piece: Raw) -> None:
-        self._count(piece.said)
-        self.body_bytes += self.request.send_raw(piece.data)
-
-    def _count(self, said: Said) -> None:
+        said = piece.said
         self.content_frames += said.content_frames
         self.words += said.words
-        if said.done:
-            self.done_sent = True
+        self.done_sent = self.done_sent or said.done
+        self.body_bytes += self.request.send_raw(piece.data)
 
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
         # Also without a frame: the head may wait for this write, and the end of the response comes with it.
