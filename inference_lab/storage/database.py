@@ -78,6 +78,8 @@ class Database:
         """
         opened: dict[int, int] = {}
         with _told(self._path), self._connection:
+            if self._connection.in_transaction:  # a commit that failed may leave it (Python 3.10)
+                self._connection.rollback()
             self._connection.execute("BEGIN IMMEDIATE")
             for number, row in rows.items():
                 values = (*(getattr(row, name) for name in _COLUMNS), msgspec.json.encode(row).decode())
