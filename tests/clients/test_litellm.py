@@ -1,4 +1,4 @@
-"""LiteLLM's Router in its own environment: two rows of the table in docs/clients.md, and what it can be trusted with."""
+"""LiteLLM's Router in its own environment: two rows of the table in docs/clients.md, and what it is good for."""
 
 from __future__ import annotations
 
