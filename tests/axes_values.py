@@ -79,7 +79,7 @@ COMPANIONS = {
     "then": "after_chunks=3",
     "retry_after": "status=503",
     "body": "status=503",
-    "gap_ms": "segment=byte",
+    "gap_ms": "segment=3",
     "idle_ms": "close=idle_close",
     "chunk_error": "close=fin",
 }
@@ -106,8 +106,8 @@ def settings_for(key: str, value: str) -> dict[str, str]:
     companions = dict(part.split("=", 1) for part in COMPANIONS.get(key, "").split(";") if part)
     if key == "chunk_error" and value == "trailer":
         companions = {}
-    if key == "segment" and value == "crlf":
-        companions = {"eol": "crlf"}
+    if key == "segment" and value in {"byte", "crlf"}:  # of two words, since there is a chunk for each byte
+        companions = {"after_chunks": "2"} | ({"eol": "crlf"} if value == "crlf" else {})
     if key == "content" and value in {"tool_call_parallel", "tool_call_complete"}:
         companions = {"after_chunks": "6"}
     if key == "at" and value == "request":
