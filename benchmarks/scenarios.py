@@ -91,7 +91,7 @@ SCENARIOS: Final = (
     Scenario(name="paced-1000", streams=1000, spread_s=2.0),
     Scenario(name="paced-1000-no-journal", streams=1000, spread_s=2.0, journal=False),
     Scenario(name="paced-1000-journal", streams=1000, spread_s=2.0, journal=True),
-    # Ten seconds a stream: begun over ten seconds, so that as many begin and end in the time that counts as in any other.
+    # Ten seconds a stream: begun over ten seconds, so that as many begin and end in any second.
     Scenario(
         name="long-1000-no-journal", streams=1000, frames=1000, spread_s=10.0, seconds=20.0, journal=False
     ),

@@ -90,6 +90,7 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
         ("usage_off_by=-1", 0, -1),
         ("usage_off_by=-9", 0, -2),
         ("instant_stop=true", 0, -1),  # the stop token alone
+        ("instant_stop=true;bos_shift=true", 1, -1),
     ):
         expected = {
             "prompt_tokens": right["prompt_tokens"] + prompt,
@@ -100,10 +101,11 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
 
 
 def test_a_second_role_frame_stands_behind_the_first(lab: MemoryLab) -> None:
-    first, second, third, *_ = events(leg(lab, "ok;role_again=true", chat=True).body)
-    assert first == second
-    assert b'"role"' in first
-    assert b'"role"' not in third
+    for more in ("", ";instant_stop=true"):
+        first, second, third, *_ = events(leg(lab, f"ok;role_again=true{more}", chat=True).body)
+        assert first == second
+        assert b'"role"' in first
+        assert b'"role"' not in third
 
 
 REJECTED = {

@@ -25,7 +25,7 @@ from inference_lab.faults.events import (
     Torn,
     said,
 )
-from inference_lab.faults.silence import hangs_with_beats
+from inference_lab.faults.silence import HEARTBEATS, beats, hangs_with_beats, silence
 from inference_lab.faults.sse import check_torn
 
 if TYPE_CHECKING:
@@ -35,15 +35,6 @@ if TYPE_CHECKING:
 
 _E_ACUTE: Final = "é"
 _BLOCK_BYTES: Final = 65_536
-
-HEARTBEATS: Final = {
-    "ping": b": ping\n\n",
-    "bare": b":\n\n",
-    "keep_alive": b": keep-alive\n\n",
-    "openrouter": b": OPENROUTER PROCESSING\n\n",
-    "event": b"event: ping\ndata: {}\n\n",
-    "empty_data": b"data:\n\n",
-}
 
 
 class DeathStream:
@@ -155,7 +146,7 @@ class DeathStream:
         if death.sequence.word == "after_done":
             yield self._one_more()
         if hangs_with_beats(death):
-            yield from self._beats(None if death.beats == UNLIMITED else int(death.beats))
+            yield from beats(death, self._beat(), None if death.beats == UNLIMITED else int(death.beats))
 
     # -- content
 
@@ -395,27 +386,10 @@ class DeathStream:
     # -- silence
 
     def _silence(self, ms: int, *, bounded: bool = False) -> Iterator[Draft]:
-        """A silence of `ms` with its heartbeats; `bounded`: at least as long as the asked number of beats."""
-        death = self._death
-        if death.heartbeat == "none":
-            if ms:
-                yield Pause(ms)
-            return
-        beats = ms // death.heartbeat_ms
-        if isinstance(death.beats, int):
-            beats = death.beats if bounded and not ms else min(beats, death.beats)
-        yield from self._beats(beats)
-        if ms > beats * death.heartbeat_ms:
-            yield Pause(ms - beats * death.heartbeat_ms)
+        return silence(self._death, ms, self._beat(), bounded=bounded)
 
-    def _beats(self, count: int | None) -> Iterator[Draft]:
-        pause = Pause(self._death.heartbeat_ms)
-        frame = Frame(HEARTBEATS.get(self._death.heartbeat) or self._dressed(self._shape.empty()))
-        sent = 0
-        while count is None or sent < count:
-            yield pause
-            yield frame
-            sent += 1
+    def _beat(self) -> Frame:
+        return Frame(HEARTBEATS.get(self._death.heartbeat) or self._dressed(self._shape.empty()))
 
 
 def _may_ride(death: Death) -> bool:
