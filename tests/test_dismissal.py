@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_client_that_goes_on_for_ever_is_closed_after_ten_seconds(tmp_path: Path) -> None:
+def test_a_client_that_goes_on_for_ever_is_closed_after_ten_seconds_and_counted_once(tmp_path: Path) -> None:
     lab = MemoryLab(write(tmp_path, {"m": MODEL.format(name="m")}))
     channel, transport = lab.connect()
     channel.dataReceived(request("POST", CHAT, headers={"Content-Length": str(1 << 40)}))
@@ -24,3 +24,4 @@ def test_a_client_that_goes_on_for_ever_is_closed_after_ten_seconds(tmp_path: Pa
     lab.clock.advance(0.5)
     assert not transport.connected
     assert transport.value() == answer
+    assert list(channel.site.tally.requests.items()) == [(("", "", "", "refused"), 1)]

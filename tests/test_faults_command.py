@@ -184,6 +184,7 @@ def test_the_server_says_the_same(capsys: pytest.CaptureFixture[str], config: Pa
     assert shown.json == json.loads(run(capsys, "--json", "--completions", "reset;after_chunks=1")[1])
     assert lab.send(request("GET", "/lab/faults/explode")).error["code"] == "invalid_fault_directive"
     assert lab.send(request("GET", "/lab/faults/reset?endpoint=x")).error["param"] == "endpoint"
+    assert lab.send(request("GET", "/lab/faults/reset?chat=false")).error["param"] == "chat"
     assert lab.send(request("GET", "/lab/faults", headers={"x-inference-lab-fault": "reset"})).status == 400
 
 

@@ -46,7 +46,7 @@ def filter_of(query: Mapping[str, str]) -> Filter:
     values: dict[str, str | float] = {}
     for key, value in query.items():
         if key not in FILTERS:
-            raise ValueError(f"{key}: no such filter, expected {', '.join(FILTERS)}")
+            raise ValueError(f"{key:.60}: no such filter, expected {', '.join(FILTERS)}")
         values[key] = _number(key, value, most=math.inf) if key == "since" else value
     return msgspec.convert(values, Filter)
 
@@ -71,7 +71,7 @@ def _number(key: str, text: str, *, most: float, whole: bool = False) -> float:
     except ValueError:
         value = math.nan
     if not (0 <= value <= most and value < math.inf) or (whole and not text.isdigit()):
-        limit = "" if most == math.inf else f" to {most:g}"
+        limit = "" if most == math.inf else f" to {most:.0f}"
         kind = "a whole number" if whole else "a number"
         raise ValueError(f"{key}: is {text!r:.60}, expected {kind} from 0{limit}")
     return value

@@ -42,7 +42,7 @@ from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
-from inference_lab.wire.transport import send_at_once
+from inference_lab.wire.transport import give_transport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -287,7 +287,7 @@ def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort: 
     (port,) = results
     if isinstance(port, Failure):
         raise StartError(f"cannot listen on {settings.endpoint}: {port.getErrorMessage()}")
-    send_at_once(port)
+    give_transport(port)
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
 

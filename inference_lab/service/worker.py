@@ -93,7 +93,7 @@ def main() -> None:
 
     from inference_lab.service.logs import observer_of  # noqa: PLC0415
     from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
-    from inference_lab.wire.transport import send_at_once  # noqa: PLC0415
+    from inference_lab.wire.transport import give_transport  # noqa: PLC0415
 
     shared = Shared(Path(sys.argv[2]))
     try:
@@ -104,7 +104,7 @@ def main() -> None:
         sys.exit(1)
     with socket.socket(fileno=SOCKET_FD) as bound:
         port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined]
-    send_at_once(port)
+    give_transport(port)
     observer = observer_of(settings.log_format, sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
     service = WorkerService(reactor, port, serving, settings.drain_s, shared)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from inference_lab.errors import invalid_request
 from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
+from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:
     from inference_lab.storage.attempts import Attempts
@@ -26,12 +27,9 @@ def forget_attempts(request: LabRequest, attempts: Attempts) -> object:
         ApiError: 400 for a query that names nothing, or something else; 503 where nothing can be forgotten.
     """
     filters: dict[str, str] = {}
-    for raw, values in (request.args or {}).items():
-        name, text = (part.decode(errors="backslashreplace") for part in (raw, values[0]))
+    for name, text in query_of(request).items():
         if name not in _FILTERS:
             raise invalid_request(f"{name[:60]}: no such filter, expected {', '.join(_FILTERS)}", name[:60])
-        if len(values) > 1:
-            raise invalid_request(f"{name}: given {len(values)} times, expected once", name)
         pattern, expected = _FILTERS[name]
         if not pattern.fullmatch(text):
             raise invalid_request(f"{name}: is {text[:60]!r}, expected {expected}", name)

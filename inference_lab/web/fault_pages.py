@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Final
 from inference_lab.errors import bad_directive, invalid_request
 from inference_lab.faults.listing import listing
 from inference_lab.web.preview import preview
+from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:
     from inference_lab.faults.incident import Incidents
     from inference_lab.wire.http import LabRequest
 
-_ENDPOINTS: Final = {b"chat": True, b"completions": False}
+_ENDPOINTS: Final = {"chat": True, "completions": False}
 
 
 def fault_list(incidents: Incidents) -> object:
@@ -26,7 +27,10 @@ def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> obj
     Raises:
         ApiError: 400 for a directive or an endpoint that is none.
     """
-    endpoint = (request.args or {}).get(b"endpoint", [b"chat"])[-1]
+    query = query_of(request)
+    endpoint = query.pop("endpoint", "chat")
+    for key in query:
+        raise invalid_request(f"{key:.60}: no such key, expected endpoint", key[:60])
     if endpoint not in _ENDPOINTS:
         raise invalid_request("endpoint is neither chat nor completions", "endpoint")
     try:

@@ -14,6 +14,7 @@ from inference_lab.journal.conversation import verdicts
 from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
 from inference_lab.journal.row import Row
 from inference_lab.storage.database import Database, DatabaseError
+from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ class JournalPages:
         Raises:
             ApiError: 400 for a query that is none, 503 when the journal does not answer.
         """
-        query = _query(request)
+        query = query_of(request)
         try:
             wait = wait_of(query.pop("wait", None), query.pop("count", None))
             wanted = filter_of(query)
@@ -64,7 +65,7 @@ class JournalPages:
         Raises:
             ApiError: 400 for a query that does not name one of them, 503 as in `rows`.
         """
-        query = _query(request)
+        query = query_of(request)
         prompt, test = query.pop("prompt", None), query.pop("test", None)
         if query or (prompt is None) == (test is None):
             raise invalid_request(
@@ -84,7 +85,7 @@ class JournalPages:
         Raises:
             ApiError: see `rows`.
         """
-        query = _query(request)
+        query = query_of(request)
         everything = query.pop("all", None)
         try:
             wanted = filter_of(query)
@@ -155,19 +156,6 @@ def listed(rows: list[bytes], lost_rows: int) -> bytes:
 
 def _rows_of(database: Database, wanted: Filter) -> list[Row]:
     return [msgspec.json.decode(document, type=Row) for document in database.read(wanted)]
-
-
-def _query(request: LabRequest) -> dict[str, str]:
-    """The query's values; of a repeated one the last.
-
-    Raises:
-        ApiError: 400 for what is not UTF-8.
-    """
-    args: dict[bytes, list[bytes]] = request.args or {}
-    try:
-        return {key.decode(): values[-1].decode() for key, values in args.items()}
-    except UnicodeDecodeError:
-        raise invalid_request("the query is not UTF-8") from None
 
 
 def _refused(error: ValueError) -> ApiError:

@@ -148,7 +148,7 @@ class LabRequest(server.Request):
     def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         """The connection is gone; a stream that was under way has been reported when this returns."""
         super().connectionLost(reason)
-        if self.streaming or not self._is_processed:
+        if self.streaming or self.finished or not self._is_processed:
             return
         if self.recording is not None:
             self.recording.end(None, CLIENT_LEFT, reason)
@@ -309,6 +309,8 @@ class LabChannel(http.HTTPChannel):
 
     def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
         """A response has been written completely: watch that the client takes it."""
+        if isinstance(request, LabRequest) and request.recording is not None:
+            request.recording.written()  # before the next one begins, which it may do in here
         if isinstance(request, LabRequest) and request.early:
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return

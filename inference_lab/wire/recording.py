@@ -45,6 +45,9 @@ class Recording:
         self._is_over = False
         self.channel = request.channel
         self._written_before = request.channel.written_bytes
+        self._written_until: int | None = (
+            None  # so many bytes the channel had written with this response's last
+        )
         self._transport = request.transport
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
@@ -76,6 +79,11 @@ class Recording:
         """The request has been accepted: from now on the journal shows it."""
         self.hand_over()
 
+    def written(self) -> None:
+        """The response is written: what the channel writes from now on is another's."""
+        if self._written_until is None:
+            self._written_until = self.channel.written_bytes
+
     def end(self, status: int | None, ending: str | None, lost: Failure | None = None) -> None:
         """The response is over, or its connection gone; `ending` None is the one that was asked for.
 
@@ -97,7 +105,7 @@ class Recording:
         peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
         known["peer"] = peer
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
-        known["bytes_written"] = self.channel.written_bytes - self._written_before
+        self.written()
         self._measure()
         recorder.over(self, settled=not known["bytes_unsent"] or is_gone(self._transport))
 
@@ -111,10 +119,12 @@ class Recording:
         self._recorder.put(self._number, self.row())
 
     def _measure(self) -> None:
-        # As long as no further response is begun on the connection, what is unsent is this one's.
-        written = self._known["bytes_written"]
-        unsent = min(unsent_now(self._transport), written)
-        self._known.update(bytes_acknowledged=written - unsent, bytes_unsent=unsent)
+        # What is unsent is the connection's last bytes, and those may be of responses behind this one.
+        until = self._written_until or 0
+        written = until - self._written_before
+        behind = self.channel.written_bytes - until
+        unsent = max(0, min(unsent_now(self._transport) - behind, written))
+        self._known.update(bytes_written=written, bytes_acknowledged=written - unsent, bytes_unsent=unsent)
 
     def row(self) -> Row:
         """The request as it stands."""
@@ -146,9 +156,7 @@ class Recorder:
         path = request.path
         if path in {b"/health", b"/metrics"} or path.startswith(b"/lab/"):
             return None
-        settling = self._settling.pop(request.channel, None)
-        if settling is not None:
-            settling.settle()
+        self._settle_on(request.channel)
         self._number += 1
         recording = Recording(self, self._number, request, self.pacer.now_us())
         self._live.add(recording)
@@ -165,9 +173,16 @@ class Recorder:
         if settled:
             recording.hand_over()
             return
+        # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
+        self._settle_on(recording.channel)
         self._settling[recording.channel] = recording
         if self._timer is None:
             self._timer = self.pacer.clock.callLater(_SETTLE_S, self._settle)
+
+    def _settle_on(self, channel: LabChannel) -> None:
+        settling = self._settling.pop(channel, None)
+        if settling is not None:
+            settling.settle()
 
     def settle(self) -> None:
         """Hand over what is still waited for, as it is now."""

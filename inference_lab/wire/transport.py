@@ -15,7 +15,7 @@ import termios
 from errno import ECONNRESET
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from twisted.internet import tcp
+from twisted.internet import tcp, unix
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.protocols.tls import TLSMemoryBIOProtocol
 
@@ -37,12 +37,8 @@ class Loss(NamedTuple):
     was_reset: bool
 
 
-class EagerServer(tcp.Server):
-    """A server connection that hands bytes to the kernel inside `write` instead of in the reactor's next pass.
-
-    It saves two epoll_ctl calls and a second pass per frame. Whatever the kernel does not take goes the ordinary way,
-    so back-pressure, producers and closing stay Twisted's.
-    """
+class WatchedServer(tcp.Server):
+    """A server connection that knows, when it is gone, how it ended."""
 
     loss: Loss | None = None
     _was_reset = False
@@ -52,6 +48,18 @@ class EagerServer(tcp.Server):
         if self.loss is None:
             self.loss = Loss(unsent_bytes(self), reason, self._was_reset)
         super().connectionLost(reason)
+
+
+class WatchedUnixServer(WatchedServer, unix.Server):
+    """The same on a Unix socket."""
+
+
+class EagerServer(WatchedServer):
+    """A server connection that hands bytes to the kernel inside `write` instead of in the reactor's next pass.
+
+    It saves two epoll_ctl calls and a second pass per frame. Whatever the kernel does not take goes the ordinary way,
+    so back-pressure, producers and closing stay Twisted's.
+    """
 
     def write(self, data: bytes) -> None:
         """Send at once when nothing is queued; queue what is left."""
@@ -82,9 +90,11 @@ class EagerServer(tcp.Server):
         self.write(b"".join(iovec))
 
 
-def send_at_once(port: object) -> None:
-    """Give the connections of a listening port the transport above; a Unix port has its own, with nothing to gain."""
-    if isinstance(port, tcp.Port) and port.transport is tcp.Server:
+def give_transport(port: object) -> None:
+    """Give the connections of a listening port a transport of ours; on a Unix socket sending at once gains nothing."""
+    if isinstance(port, unix.Port):
+        port.transport = WatchedUnixServer
+    elif isinstance(port, tcp.Port) and port.transport is tcp.Server:
         port.transport = EagerServer
 
 

@@ -208,5 +208,14 @@ class TestUnixSocket:
             assert len(got.chunked.chunks) == 4
             assert not got.chunked.terminated
             local.log.wait_for(r"(?i)warn.*reset", since=mark)
+            with Connection(str(path)) as connection:
+                flood = "stall;after_chunks=1000000;delay_ms=0"
+                connection.send(fault_request(CHAT, flood, **{"x-request-id": "unread"}))
+                connection.until(b"0002")
+            with Connection(str(path)) as asker:
+                asker.send(request("GET", "/lab/journal?request_id=unread&wait=20"))
+                (row,) = asker.response().json["data"]
+            assert (row["ending"], row["peer"]) == ("client_left", "rst")
+            assert 0 < row["bytes_unsent"] == row["bytes_written"] - row["bytes_acknowledged"]
         finally:
             local.stop()

@@ -176,6 +176,24 @@ def test_a_whole_answer_that_nobody_waits_for_is_a_client_that_left(server: Serv
     server.log.wait_for("POST /v1/chat/completions ended: client left")
 
 
+def test_each_of_pipelined_requests_has_the_bytes_of_its_own_response_and_none_is_lost(
+    server: Server,
+) -> None:
+    named = {"x-request-id": "pipelined"}
+    stream = fault_request(CHAT, "no_done;after_chunks=2;delay_ms=1", **named)
+    look = request("GET", "/v1/models", headers=named)
+    sizes = []
+    for data in (stream, look):
+        with Connection(server.address) as connection:
+            connection.send(data)
+            sizes.append(len(connection.response().raw))
+    with Connection(server.address) as connection:
+        connection.send(b"".join([stream, look, stream, look, look]))
+        rows = journal(server, request_id="pipelined", wait=20, count=7)[2:]
+    told = [(sizes[place], sizes[place], 0) for place in (0, 1, 0, 1, 1)]
+    assert [wire_bytes(row) for row in rows] == told
+
+
 # -- asking
 
 
@@ -223,6 +241,9 @@ def test_rows_are_found_by_test_trigger_and_time_and_can_be_deleted(server: Serv
         ("GET", "count=1", "count"),
         ("GET", "wait=1&count=1.5", "count"),
         ("GET", "tag=%ff", None),
+        ("GET", "test", "test"),
+        ("GET", "tag=a&tag=b", "tag"),
+        ("DELETE", "tag=qu&test", "test"),
         ("DELETE", "", "all"),
         ("DELETE", "all=1", "all"),
         ("DELETE", "all=true&tag=qu", "all"),
