@@ -191,6 +191,17 @@ CONSTRAINTS: Final = (
         "goes with text, reasoning or one open call, and neither with restart nor with the other",
     ),
     Constraint(
+        ("overlap", "skip", "restart"),
+        lambda d: (
+            _at_least(d, 1)
+            or d.tear.word != "none"
+            or d.then == "rest"
+            or d.text_in_finish
+            or d.sequence.word in {"after_finish", "after_done", "swap"}
+        ),
+        "needs a word to act on: after_chunks of at least 1, a tear or then=rest",
+    ),
+    Constraint(
         ("restart",),
         lambda d: d.content in {"text", "reasoning"},
         "goes with text or reasoning",
