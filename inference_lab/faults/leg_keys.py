@@ -27,8 +27,7 @@ LEG_KEYS: Final = (
     "reject",
 )
 
-# What a death's own content and tail give way to where a leg has neither.
-_CONTENT_AND_TAIL: Final = (
+CONTENT_KEYS: Final = (
     "after_chunks",
     "content",
     "reasoning_key",
@@ -41,6 +40,12 @@ _CONTENT_AND_TAIL: Final = (
     "pause_ms",
     "text_in_finish",
     "finish",
+)
+"""What shapes content frames."""
+
+# What a death's own content and tail give way to where a leg has neither.
+_CONTENT_AND_TAIL: Final = (
+    *CONTENT_KEYS,
     "error",
     "code",
     "message",

@@ -6,30 +6,17 @@ Pure: rows in, findings out. What the gateway's own client received is `oracle`'
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from inference_lab.journal.filters import Filter
+from inference_lab.journal.row import DRAWN_WITH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from inference_lab.journal.row import Row
-
-DRAWN_WITH: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "logit_bias",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-)
-"""Parameters that all legs of an answer must share, or it would not be one answer."""
 
 
 class Kind(Enum):

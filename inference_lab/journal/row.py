@@ -18,21 +18,26 @@ HEADERS: Final = frozenset(
 )
 """Headers whose values are kept; of all others the name alone, since a value may be a credential."""
 
+DRAWN_WITH: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "logit_bias",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+)
+"""Parameters that all legs of an answer must share, or it would not be one answer."""
+
 PARAMETERS: Final = frozenset(
     {
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "stop",
+        *DRAWN_WITH,
         "max_tokens",
         "max_completion_tokens",
         "n",
-        "logit_bias",
-        "frequency_penalty",
-        "presence_penalty",
-        "repetition_penalty",
         "response_format",
         "reasoning_effort",
         "tool_choice",
