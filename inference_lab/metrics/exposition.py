@@ -57,7 +57,8 @@ class Metrics:
         self._sources = sources
         self._registry = CollectorRegistry()
         self._seen: dict[Key, float] = {}
-        disable_created_metrics()  # a time of birth beside every counter, which nobody asked for
+        # Else each counter has its time of birth beside it, which nobody asked for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         into: dict[str, Any] = {"registry": self._registry}
         live: dict[str, Any] = {**into, "multiprocess_mode": "livesum"}
         self._requests = Counter(
