@@ -61,14 +61,13 @@ def filter_of(query: Mapping[str, str]) -> Filter:
     Raises:
         ValueError: a sentence that begins with the key.
     """
+    for key, (form, expected) in _FORMS.items():
+        if key in query and not form.fullmatch(query[key]):
+            raise ValueError(f"{key}: is {query[key]!r:.60}, expected {expected}")
     values: dict[str, str | float] = {}
     for key, value in query.items():
         if key not in FILTERS:
             raise ValueError(f"{key}: no such filter, expected {', '.join(FILTERS)}")
-        if key in _FORMS:
-            form, expected = _FORMS[key]
-            if not form.fullmatch(value):
-                raise ValueError(f"{key}: is {value!r:.60}, expected {expected}")
         values[key] = _number(key, value, most=math.inf) if key == "since" else value
     return msgspec.convert(values, Filter)
 
