@@ -120,6 +120,12 @@ def test_some_faults_meet_a_request_without_a_stream(lab: MemoryLab, fault: str)
         assert got.json["choices"][0]["message"]["content"]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_429_is_called_by_its_name(lab: MemoryLab, *, stream: bool) -> None:
+    got = ask(lab, "overloaded_429", stream=stream)
+    assert got.raw.startswith(b"HTTP/1.1 429 Too Many Requests\r\n")
+
+
 @pytest.mark.parametrize(
     "fault",
     [

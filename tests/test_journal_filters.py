@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from inference_lab.faults.axes import AXES
 from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
 
 
@@ -20,11 +21,24 @@ def test_each_filter_has_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("since", ""), ("since", "nan"), ("since", "inf"), ("since", "-1"), ("since", "٣"), ("x", "1")],
+    [
+        *(("since", value) for value in ("", "nan", "inf", "-1", "٣")),
+        *(("prompt", value) for value in ("", "f0b8", "F0B8B4529F00F26D")),
+        *(("tag", value) for value in ("d", "DX", "dx0")),
+        *(("test", value) for value in ("", "a/b", "a" * 65)),
+        *(("trigger", value) for value in ("headers", "")),
+        *(("ending", value) for value in ("reset", "rst ", "")),
+        ("x", "1"),
+    ],
 )
 def test_a_filter_that_is_none_is_named(key: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{key}: "):
         filter_of({key: value})
+
+
+@pytest.mark.parametrize("ending", [*AXES["close"].kind.expected.split(", "), "client_left", "server_lost"])
+def test_what_a_row_may_end_as_can_be_asked_for(ending: str) -> None:
+    assert filter_of({"ending": ending}) == Filter(ending=ending)
 
 
 @pytest.mark.parametrize(

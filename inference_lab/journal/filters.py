@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+from inference_lab.faults.axes import AXES
+from inference_lab.faults.death import Close
+from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -13,6 +18,19 @@ if TYPE_CHECKING:
 FILTERS: Final = ("prompt", "tag", "request_id", "test", "trigger", "ending", "since")
 MOST_WAIT_S: Final = 60.0
 _MOST_COUNT: Final = 1_000_000
+_TRIGGERS: Final = ("header", "prompt", "config", "echo", "engine")
+_ENDINGS: Final = (
+    *dict.fromkeys([*AXES["close"].kind.expected.split(", "), *(close.value for close in Close)]),
+    *("client_left", "reader_timeout", "refused", "pipelined", "shutdown", "server_lost", "defect"),
+)
+_FORMS: Final = {
+    "prompt": (re.compile("[0-9a-f]{16}"), "16 hex digits in lower case"),
+    "tag": (re.compile("[a-z]{2}"), "two lower-case letters"),
+    "test": (TEST_ID, TEST_ID_EXPECTED),
+    "trigger": (re.compile("|".join(_TRIGGERS)), ", ".join(_TRIGGERS)),
+    "ending": (re.compile("|".join(_ENDINGS)), ", ".join(_ENDINGS)),
+}
+"""What no row can have would be waited for in vain: how a value must look, and how that is said."""
 
 
 class Filter(msgspec.Struct, frozen=True):
@@ -43,6 +61,9 @@ def filter_of(query: Mapping[str, str]) -> Filter:
     Raises:
         ValueError: a sentence that begins with the key.
     """
+    for key, (form, expected) in _FORMS.items():
+        if key in query and not form.fullmatch(query[key]):
+            raise ValueError(f"{key}: is {query[key]!r:.60}, expected {expected}")
     values: dict[str, str | float] = {}
     for key, value in query.items():
         if key not in FILTERS:

@@ -71,6 +71,12 @@ class JournalPages:
             raise invalid_request(
                 "give either prompt=KEY or test=ID, and nothing else", next(iter(query), "prompt")
             )
+        try:
+            filter_of(
+                {key: value for key, value in (("prompt", prompt), ("test", test)) if value is not None}
+            )
+        except ValueError as error:
+            raise _refused(error) from None
 
         def question(database: Database) -> bytes:
             return msgspec.json.encode(verdicts(partial(_rows_of, database), prompt=prompt, test=test))

@@ -43,6 +43,13 @@ the client's departure, and a stall would never end."""
 DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
 
+# What Twisted's table has not, of the statuses that providers answer with: clients show the words in their exceptions.
+_REASONS: Final = http.RESPONSES | {
+    422: b"Unprocessable Entity",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    451: b"Unavailable For Legal Reasons",
+}
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
 _HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
 _CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -176,9 +183,7 @@ class LabRequest(server.Request):
         self.idle_ms = head.idle_ms
         self.setResponseCode(head.status)
         self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
-        lines = [
-            b"%b %d %b\r\n" % (self.clientproto, head.status, http.RESPONSES.get(head.status, b"Unknown"))
-        ]
+        lines = [b"%b %d %b\r\n" % (self.clientproto, head.status, _REASONS.get(head.status, b"Unknown"))]
         for name, values in self.responseHeaders.getAllRawHeaders():
             lines += [b"%b: %b\r\n" % (name, value) for value in values]
         lines.append(_lines_of(head))

@@ -1,4 +1,4 @@
-"""LiteLLM's Router against legs that die: what its caller received, judged by `verify`.
+"""LiteLLM's Router against legs that die: `verify` judges what its caller received, the journal what it asked for.
 
 It lives in an environment of its own, which `scripts/litellm` makes; the cases go there in one child process. The table
 in docs/clients.md is recorded from here by `docs/clients.py --litellm`.
@@ -11,9 +11,10 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import httpx
 
 from inference_lab.faults.modes import MODES
 from inference_lab.oracle import Ended, Verdict, verify
@@ -66,11 +67,15 @@ _BLOCK: Final = re.compile(r"(?P<open><!-- litellm -->\n).*?(?P<close><!-- /lite
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a caller received and how it ended; `words` is how many there are in the whole answer."""
+    """What a caller received and how it ended; `words` is how many there are in the whole answer.
+
+    `asked` is the server's verdict over the legs, one value of `GET /lab/verdict`.
+    """
 
     chunks: tuple[Mapping[str, Any], ...]
     end: str
     words: int
+    asked: Mapping[str, Any]
 
     @property
     def verdict(self) -> Verdict:
@@ -80,25 +85,36 @@ class Answer:
         return verify(stream, tokens=self.words, ended=ended)
 
     def cell(self) -> str:
-        """The end, what came, and the verdict."""
+        """The end, what came and the verdict, then the legs as the journal has them."""
         verdict = self.verdict
-        kinds = ", ".join(dict.fromkeys(f"`{finding.kind.value}`" for finding in verdict.findings))
+        kinds = _listed(finding.kind.value for finding in verdict.findings)
         told = f"**wrong**: {kinds}" if kinds else verdict.outcome
-        return f"{self.end}: {sum(verdict.words.values())} words, {told}"
+        return f"{self.end}: {sum(verdict.words.values())} words, {told}; {self._legs()}"
+
+    def _legs(self) -> str:
+        """From which word each leg goes on and under which limit, and what is to be said of them."""
+        legs = self.asked["legs"]
+        told = f"leg{'s' * (len(legs) > 1)} at {' and '.join(str(leg['progress']) for leg in legs)}"
+        if legs[0]["max_tokens"] is not None:
+            told += f", `max_tokens` {' and '.join(str(leg['max_tokens']) for leg in legs)}"
+        if notes := _listed(note["kind"] for note in self.asked["notes"]):
+            told += f", {notes}"
+        if kinds := _listed(finding["kind"] for finding in self.asked["findings"]):
+            told += f", **wrong**: {kinds}"
+        return told
+
+
+def _listed(kinds: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(f"`{kind}`" for kind in kinds))
 
 
 def answers(url: str, names: Iterable[str]) -> dict[str, list[Answer]]:
     """The answers to the rows of these names, one for each way to ask, from one child process."""
-    wanted = list(names)
+    asked = [(name, way) for name in names for way in _WAYS]
     cases = [
-        {
-            "url": url,
-            "content": f"hello <<fault:{_LISTS[name]}>>",
-            "continues": continues,
-            "max_tokens": tokens,
-        }
-        for name in wanted
-        for continues, tokens in _WAYS.values()
+        {"url": url, "content": _prompt(name, way), "continues": continues, "max_tokens": tokens}
+        for name, way in asked
+        for continues, tokens in (_WAYS[way],)
     ]
     done = subprocess.run(
         [_ENVIRONMENT / "bin" / "python", "-I", _HERE / "consumer.py"],
@@ -116,11 +132,29 @@ def answers(url: str, names: Iterable[str]) -> dict[str, list[Answer]]:
     )
     if done.returncode:
         raise RuntimeError(f"LiteLLM's process ended with {done.returncode}: {done.stderr.decode()[-2000:]}")
-    found = iter(json.loads(done.stdout))
-    return {
-        name: [Answer(tuple(one["chunks"]), one["end"], _words(name)) for one in islice(found, len(_WAYS))]
-        for name in wanted
-    }
+    answered: dict[str, list[Answer]] = {}
+    for (name, way), one in zip(asked, json.loads(done.stdout), strict=True):
+        answer = Answer(tuple(one["chunks"]), one["end"], _words(name), _verdict(url, _test(name, way)))
+        answered.setdefault(name, []).append(answer)
+    return answered
+
+
+def _test(name: str, way: str) -> str:
+    """The id of a case's test; it stands in the prompt, and so decides the words: the same in every run."""
+    return f"litellm.{name.replace(' ', '_')}.{list(_WAYS).index(way)}"
+
+
+def _prompt(name: str, way: str) -> str:
+    first, *others = _LISTS[name].split(", ")
+    return f"hello <<fault:{', '.join([f'{first};test={_test(name, way)}', *others])}>>"
+
+
+def _verdict(url: str, test: str) -> Mapping[str, Any]:
+    """The server's verdict over the legs of a test, which are those of one conversation."""
+    answer = httpx.get(f"{url}/lab/verdict", params={"test": test}, trust_env=False)
+    conversation: Mapping[str, Any]
+    (conversation,) = answer.raise_for_status().json()["data"]
+    return conversation
 
 
 def _words(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.skipif(not IS_SET_UP, reason="no .venv-litellm here: scripts/litellm --setup makes it"),
 ]
 MET: Final = ("cut_between_frames", "reset")
+HELD: Final = 3
+"""Words before the death."""
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +51,23 @@ def test_a_stream_that_is_continued_brings_every_word_once(met: dict[str, list[A
             "no word is wrong, only how many they are said to be"
         )
     assert continued.verdict.words == {"text": WORDS}
+
+
+@pytest.mark.parametrize("name", MET)
+def test_a_leg_goes_on_where_the_dead_one_ended_and_under_a_limit_too_low(
+    met: dict[str, list[Answer]], name: str
+) -> None:
+    passed_on, continued, limited = ([_asked(leg) for leg in answer.asked["legs"]] for answer in met[name])
+    assert passed_on == [(0, None)]
+    assert continued == [(0, None), (HELD, None)]
+    (first, (progress, limit)) = limited
+    assert (first, progress) == ((0, WORDS), HELD)
+    assert limit < WORDS - HELD
+    for answer in met[name]:
+        assert (answer.asked["findings"], answer.asked["notes"]) == ([], []), (
+            "also none of them is rerendered"
+        )
+
+
+def _asked(leg: dict[str, Any]) -> tuple[int, int | None]:
+    return leg["progress"], leg["max_tokens"]

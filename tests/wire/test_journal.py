@@ -281,7 +281,7 @@ def test_a_conversation_is_judged_where_it_was_recorded(server: Server) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
-@pytest.mark.parametrize("query", ["", "prompt=1&test=2", "test=1&tag=qu"])
+@pytest.mark.parametrize("query", ["", "prompt=1&test=2", "test=1&tag=qu", "prompt=1", "test=a%2Fb"])
 def test_a_verdict_is_of_one_key_or_one_test(server: Server, query: str) -> None:
     got = ask(server.address, request("GET", f"/lab/verdict?{query}"))
     assert (got.status, got.error["code"]) == (400, "invalid_request")
