@@ -51,6 +51,7 @@ def make_shared(settings: Settings) -> Shared:
         attempts.prepare(shared.folder)
         if settings.records and settings.journal is None:
             database.prepare(shared.journal)
-    except (sqlite3.Error, database.DatabaseError) as error:
+    except (OSError, sqlite3.Error, database.DatabaseError) as error:
+        shared.remove()
         raise OSError(str(error)) from None
     return shared

@@ -65,9 +65,12 @@ def test_what_is_refused_counts_under_few_names_whatever_was_asked_for(server: S
 def test_a_stalled_stream_shows_while_it_hangs_and_a_client_that_leaves_as_what_it_is(server: Server) -> None:
     before = samples_of(server)
     with Connection(server.address) as connection:
-        connection.send(fault_request(CHAT, "stall;after_chunks=1;delay_ms=0"))
-        connection.until(b"x0000")
+        connection.send(fault_request(CHAT, "stall;after_chunks=3;delay_ms=2"))
+        connection.until(b"x0002")
         during = samples_of(server)
+    model = {"model_name": "lab"}
+    assert grown(before, during, "vllm:inter_token_latency_seconds_count", model) == 2
+    assert grown(before, during, "vllm:inter_token_latency_seconds_sum", model) >= 0.003
     for gauge in (
         "inference_lab_stalled_streams",
         "inference_lab_live_streams",
