@@ -55,9 +55,12 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 def cost_of_the_journal(rows: list[dict[str, Any]]) -> None:
     """What a journal in a file adds to a frame's CPU, where both were measured."""
     cpu = {row["scenario"]: row.get("inference-lab", {}).get("cpu_us_per_frame") for row in rows}
-    without, with_it = cpu.get("paced-1000-no-journal"), cpu.get("paced-1000-journal")
-    if without and with_it:
-        print(f"a journal in a file: {with_it / without:.3f} times the CPU per frame")
+    for kind, frames in (("paced-1000", 100), ("long-1000", 1000)):
+        without, with_it = cpu.get(f"{kind}-no-journal"), cpu.get(f"{kind}-journal")
+        if without and with_it:
+            print(
+                f"a journal in a file, answers of {frames} frames: {with_it / without:.3f} times the CPU per frame"
+            )
 
 
 def against_recorded(rows: list[dict[str, Any]]) -> None:

@@ -91,6 +91,11 @@ SCENARIOS: Final = (
     Scenario(name="paced-1000", streams=1000, spread_s=2.0),
     Scenario(name="paced-1000-no-journal", streams=1000, spread_s=2.0, journal=False),
     Scenario(name="paced-1000-journal", streams=1000, spread_s=2.0, journal=True),
+    # Ten seconds a stream: begun over ten seconds, so that as many begin and end in any second.
+    Scenario(
+        name="long-1000-no-journal", streams=1000, frames=1000, spread_s=10.0, seconds=20.0, journal=False
+    ),
+    Scenario(name="long-1000-journal", streams=1000, frames=1000, spread_s=10.0, seconds=20.0, journal=True),
     Scenario(name="paced-5000-slow", streams=5000, delay_ms=100, spread_s=8.0),
     Scenario(name="burst-100", streams=32, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="burst-1000", streams=32, frames=1000, delay_ms=0, spread_s=0.2, quick=True),

@@ -15,13 +15,15 @@ UNLIMITED = 3
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The healthy answer of the request: words, finish reason, prompt tokens, and whether usage was asked for."""
+    """The healthy answer of the request: words, finish reason, prompt tokens, whether usage was asked for, and with
+    which word it begins."""
 
     stream: Stream
     words: int
     finish: str
     prompt_tokens: int
     usage_asked: bool = True
+    begins: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,13 @@ class Frames:
         self.answer = answer
         self.stream = answer.stream
         self.tokens = 0
-        self.fresh = 0  # the next word
+        begins = answer.begins if self.get("restart", "false") == "false" else 0
+        self.fresh = max(0, begins - self.number("overlap") + self.number("skip"))  # the next word
+        if self.get("content", "text").startswith(
+            "tool_call"
+        ):  # a call has words of its own, behind its announcement
+            self.fresh = 0
+        self.end = self.fresh + answer.words
 
     def get(self, key: str, default: str = "none") -> str:
         value = self.settings.get(key, default)
@@ -68,7 +76,8 @@ class Frames:
         far = self.get("at", "frames")
         found = self.beats(self.number("ttft_ms"))
         if far in {"frames", "role"}:
-            found += [Block(self.dressed(frame)) for frame in self.stream.opening()]
+            again = self.get("role_again", "false") == "true"
+            found += [Block(self.dressed(frame)) for frame in self.stream.opening() * (1 + again)]
         found += self.content() if far == "frames" else [Block(b"", "fault")]
         if self.get("tear") != "none":
             return found
@@ -90,8 +99,8 @@ class Frames:
         found: list[Block] = []
         frames: list[bytes] = []
         place = 0
-        while self.fresh < self.answer.words if wanted == "all" else place < int(wanted):
-            most = self.answer.words if wanted == "all" else None
+        while self.fresh < self.end if wanted == "all" else place < int(wanted):
+            most = self.end if wanted == "all" else None
             frames.append(self.dressed(self.say(self.size(place), most)))
             place += 1
         found += [Block(frame) for frame in frames]
@@ -108,7 +117,7 @@ class Frames:
             ident = json.dumps(self.stream.ident)
             found.append(Block(f'data: {{"id":{ident},"choices":[{{"delta":{{"content":"\n\n'.encode()))
         rest = self.get("then", "end") == "rest"
-        limit = self.answer.words if rest else None
+        limit = self.end if rest else None
         if sequence == "dup":
             found += [Block(frame) for frame in frames[-int(number) :]]
         elif sequence == "drop":
@@ -129,7 +138,7 @@ class Frames:
             found.append(Block(self.dressed(head + b'"choices":' + choices + b"}\n\n")))
         if rest:
             found += self.beats(self.number("pause_ms"), waits=True)
-            while self.fresh < self.answer.words:
+            while self.fresh < self.end:
                 found.append(Block(self.dressed(self.say(self.size(place), limit))))
                 place += 1
         return found
@@ -143,18 +152,19 @@ class Frames:
         first = self.fresh
         self.fresh = first + words if most is None else min(first + words, most)
         content, stream = self.get("content", "text"), self.stream
+        if content in {"tool_call_parallel", "tool_call_complete"}:
+            return self.say_call(first, content, accent=accent)
         self.tokens += self.fresh - first
         if content == "tool_call":
             if first == 0:
                 opening = '{"name": "get_current_weather", "arguments": {"location": "'
                 self.tokens += len(lab_ids(opening)) - 1
             frame = stream.content("mid_tool_call", first + 1, "get_current_weather", "location")[-1]
-            last = word(stream.tag, first - 1)
-            return (
-                frame.replace(last.encode(), last.encode() + "é".encode())
-                if accent and not last.endswith("é")
-                else frame
-            )
+            if first == 0:
+                return frame
+            due = word(stream.tag, first - 1)
+            said = word(stream.tag, first - 1 + self.number("skip"))
+            return frame.replace(due.encode(), (said + "é" * (accent and not said.endswith("é"))).encode())
         text = "".join(word(stream.tag, index) for index in range(first, self.fresh))
         if accent and not text.endswith("é"):
             text += "é"
@@ -167,11 +177,32 @@ class Frames:
             return stream.delta({self.get("reasoning_key", "reasoning_content"): text})
         return stream.piece(text if first else "<think>" + text)
 
+    def say_call(self, place: int, content: str, *, accent: bool) -> bytes:
+        """Frame `place` of a call that ends, or of two."""
+        frames = self.number("after_chunks")
+        whole = -(-frames // 2) if content == "tool_call_parallel" else frames
+        index, at = (0, place) if place < whole else (1, place - whole)
+        text = word(self.stream.tag, at - 1) if at else ""
+        text += "é" * (accent and not text.endswith("é"))
+        closing = "" if index or at < whole - 1 else '"}'
+        raw_closing = closing and closing + "}"
+        opening = '{"name": "get_current_weather", "arguments": {"location": "'
+        self.tokens += (1 if at else len(lab_ids(opening))) + len(lab_ids(raw_closing))
+        if not self.stream.chat:
+            return self.stream.piece(text + raw_closing if at else opening)
+        call: dict[str, object] = {"index": index}
+        if not at:
+            ident = "call_" + self.stream.ident.partition("-")[2] + f"_{index}" * (index > 0)
+            call |= {"id": ident, "type": "function"}
+            call["function"] = {"name": "get_current_weather", "arguments": ""}
+        else:
+            call["function"] = {"arguments": '{"location": "' * (at == 1) + text + closing}
+        return self.stream.delta({"tool_calls": [call]})
+
     def tail(self) -> list[bytes]:
         usage, finish, answer = self.get("usage", "asked"), self.settings.get("finish"), self.answer
-        prompt = answer.prompt_tokens
         if finish == "none":
-            return [self.stream.usage(prompt, self.tokens)] if usage == "always" else []
+            return [self.usage()] if usage == "always" else []
         if finish in {None, "empty_each"}:
             runs_on = self.get("after_chunks", "all") == "all" or self.get("then", "end") == "rest"
             finish = answer.finish if runs_on else "stop"
@@ -188,23 +219,29 @@ class Frames:
                 else self.stream.piece(text, finish)
             )
         if usage == "on_finish":
-            frame = self.with_usage(frame, self.tokens)
+            frame = self.with_usage(frame, self.usage())
         found = [self.dressed(frame)]
         if self.get("sequence") == "double_finish":
             found *= 2
         if self.get("sequence") == "after_finish":
             found.append(self.dressed(self.say(1)))
         if usage == "with_choices":
-            found.append(self.with_usage(self.stream.finish(finish), self.tokens))
+            found.append(self.with_usage(self.stream.finish(finish), self.usage()))
         elif usage == "always" or (answer.usage_asked and usage not in {"never", "on_finish"}):
-            found.append(self.stream.usage(prompt, self.tokens))
+            found.append(self.usage())
         return found
 
-    def with_usage(self, frame: bytes, tokens: int | None, prompt: int | None = None) -> bytes:
-        prompt = self.answer.prompt_tokens if prompt is None else prompt
+    def usage(self) -> bytes:
+        """The usage frame, as wrong as the directive asks."""
+        off_by = self.get("usage_off_by")
+        tokens = self.tokens if off_by == "none" else max(0, self.tokens + int(off_by))
+        prompt = self.answer.prompt_tokens + (self.get("bos_shift", "false") == "true")
+        return self.stream.usage(prompt, tokens)
+
+    def with_usage(self, frame: bytes, usage: bytes | None) -> bytes:
         counts = "null"
-        if tokens is not None:
-            counts = self.stream.usage(prompt, tokens).decode().partition('"usage":')[2].removesuffix("}\n\n")
+        if usage is not None:
+            counts = usage.decode().partition('"usage":')[2].removesuffix("}\n\n")
         return frame.removesuffix(b"}\n\n") + f',"usage":{counts}}}\n\n'.encode()
 
     def dressed(self, frame: bytes) -> bytes:
@@ -212,11 +249,11 @@ class Frames:
             frame = frame.replace(b'"finish_reason":null', b'"finish_reason":""')
         match self.get("usage", "asked"):
             case "every_chunk":
-                return self.with_usage(frame, self.tokens)
+                return self.with_usage(frame, self.usage())
             case "null_every_chunk":
                 return self.with_usage(frame, None)
             case "zero_every_chunk":
-                return self.with_usage(frame, 0, 0)
+                return self.with_usage(frame, self.stream.usage(0, 0))
         return frame
 
     def error(self) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.axes_frames import Answer, Block, Frames, settings_of
-from tests.axes_tables import TEXT
+from tests.axes_tables import OF_CONTENT_AND_TAIL, REJECTED, SAYS_NOTHING, TEXT
 from tests.wire.contract import word
 
 if TYPE_CHECKING:
@@ -48,7 +48,19 @@ class Response:
 
 def respond(directive: str, answer: Answer) -> Response:
     """The response to a streaming request."""
-    return _Model(settings_of(directive), answer).response()
+    settings = settings_of(directive)
+    return _Model(on_leg(settings) if answer.begins else settings, answer).response()
+
+
+def on_leg(settings: dict[str, str]) -> dict[str, str]:
+    """What is left of a directive on a leg that is refused, or that says nothing."""
+    name = settings.get("reject", "none")
+    if REJECTED.get(name, {}).get("status"):
+        return {key: settings[key] for key in ("ttft_ms", "name") if key in settings} | REJECTED[name]
+    row = REJECTED[name] if name != "none" else SAYS_NOTHING
+    if name == "none" and settings.get("instant_stop", "false") == "false":
+        return settings
+    return {key: value for key, value in settings.items() if key not in OF_CONTENT_AND_TAIL} | row
 
 
 class _Model(Frames):

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
-from inference_lab.answers.answer import fault_pieces
+from inference_lab.answers.answer import healthy
 from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import DIALECTS
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close, Death
 from inference_lab.faults.directive import DirectiveError, parse_directive
 from inference_lab.faults.events import Event, Frame, Head, Raw, single
+from inference_lab.faults.leg_keys import on_leg
 from inference_lab.faults.script import fault_script
 from inference_lab.formats import LAB
-from inference_lab.progress.position import locate
+from inference_lab.progress.position import locate, restarted
 from inference_lab.prompts.calls import CallTarget
 from inference_lab.web.checks import without_effect as without_effect_on
+from inference_lab.web.source import AnswerSource
 from tests.axes_frames import Answer
 from tests.axes_model import Response, respond
 from tests.axes_values import directive_of
-from tests.wire.contract import Stream
+from tests.wire.contract import Stream, word
 from tests.wire.rawclient import CHAT, COMPLETIONS
-
-if TYPE_CHECKING:
-    from inference_lab.answers.pieces import Channel, Pieces
 
 WORDS, PROMPT_TOKENS = 10, 5
 FRESH = locate(LAB, "p266")
+PASSED_ON = 5
+LEG = locate(LAB, "p266" + "".join(word("qu", index) for index in range(PASSED_ON)))
+"""Where a request stands that asks for the rest of an answer."""
+CALL = CallTarget("get_current_weather", "location")
 IDENTS = {CHAT: "chatcmpl-0", COMPLETIONS: "cmpl-0"}
 ENDS = {
     Close.TERMINATOR: "keep",
@@ -41,31 +43,27 @@ ENDS = {
 }
 
 
-class Source:
-    words = WORDS
-    finish = "length"
-
-    def __init__(self, *, chat: bool) -> None:
-        self.chat = chat
-
-    def endless(self, content: str) -> Pieces:
-        channel: Channel = "text" if content == "text" else "reasoning" if content == "reasoning" else "call"
-        return fault_pieces(
-            LAB, FRESH, channel, chat=self.chat, call=CallTarget("get_current_weather", "location")
-        )
+def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
+    stream = Stream(endpoint, IDENTS[endpoint], 1, "m", "qu")
+    return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0)
 
 
-def answer_for(endpoint: str) -> Answer:
-    return Answer(Stream(endpoint, IDENTS[endpoint], 1, "m", "qu"), WORDS, "length", PROMPT_TOKENS)
-
-
-def script_of(death: Death, endpoint: str) -> list[Event]:
+def script_of(death: Death, endpoint: str, *, leg: bool = False) -> list[Event]:
     """The events, an endless stream's only so far as the model goes."""
+    chat = endpoint == CHAT
+    position = LEG if leg else FRESH
+    if leg:
+        found = on_leg(death, PASSED_ON)
+        assert found is not None
+        death = found
+    if death.restart:
+        position = restarted(LAB, position)
+    plan = healthy(LAB, position, chat=chat, max_tokens=WORDS)
     events = single(
         fault_script(
             death,
             shape_for(endpoint, death),
-            Source(chat=endpoint == CHAT),
+            AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
             prompt_tokens=PROMPT_TOKENS,
             include_usage=True,
             whole=lambda: respond("json_200", answer_for(endpoint)).wire,
@@ -108,13 +106,13 @@ def shape_for(endpoint: str, death: Death) -> Shape:
 
 
 @lru_cache(maxsize=4096)
-def served(settings: tuple[tuple[str, str], ...], endpoint: str) -> list[Event] | None:
-    """The script; None for a refusal, which must give a reason in one line."""
+def served(settings: tuple[tuple[str, str], ...], endpoint: str, *, leg: bool = False) -> list[Event] | None:
+    """The script, on the first leg or a later one; None for a refusal, which must give a reason in one line."""
     directive = directive_of(settings)
     try:
         fault = parse_directive(directive)
         reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
-        return None if reason else script_of(fault.death, endpoint)
+        return None if reason else script_of(fault.death, endpoint, leg=leg)
     except ValueError as error:
         reason = str(error)
         from_table = isinstance(error, DirectiveError)

@@ -116,3 +116,37 @@ BEATS = {
     "event": b"event: ping\ndata: {}\n\n",
     "empty_data": b"data:\n\n",
 }
+
+# Legs that are refused: an answer in place of a stream, or an error in it; and one that says nothing.
+REFUSED = {"status": "400", "type": "invalid_request_error"}
+REJECTED = {
+    "prefill": {
+        **REFUSED,
+        "message": "This model does not support assistant message prefill. "
+        "The conversation must end with a user message.",
+        "code": "invalid_value",
+    },
+    "unsupported_param": {
+        **REFUSED,
+        "message": "Unsupported parameter: 'continue_final_message' is not supported with this model.",
+        "code": "unsupported_parameter",
+    },
+    "context_length": {
+        "status": "400",
+        "type": "BadRequestError",
+        "message": "This model's maximum context length was exceeded",
+        "code": "400",
+    },
+    "context_length_in_stream": {
+        "after_chunks": "0",
+        "finish": "none",
+        "done": "false",
+        "error": "vllm_flat",
+    },
+}
+SAYS_NOTHING = {"after_chunks": "0", "finish": "stop", "usage_off_by": "+1"}
+OF_CONTENT_AND_TAIL = {
+    *("after_chunks", "content", "reasoning_key", "tokens_per_frame", "frame_bytes", "tear", "malformed"),
+    *("sequence", "then", "pause_ms", "text_in_finish", "finish", "error", "code", "message", "type", "done"),
+    *("close", "idle_ms", "chunk_error", "heartbeat"),
+}

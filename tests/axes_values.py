@@ -14,12 +14,10 @@ if TYPE_CHECKING:
 
 # Values for the kinds that do not list theirs; and for some that do, to meet more than their edges.
 SAMPLES = {
-    "content": (
-        "text",
-        "reasoning",
-        "tool_call",
-    ),  # the others have an answer of their own: test_call_contents.py
     "after_chunks": ("0", "1", "9", "all"),
+    "overlap": ("3", "9"),
+    "skip": ("2",),
+    "usage_off_by": ("none", "+2", "-30"),
     "delay_ms": ("0", "7"),
     "frame_bytes": ("300", "70000"),
     "pause_ms": ("2500",),
@@ -65,9 +63,10 @@ SAMPLES = {
         "swap:3",
     ),
 }
-# Keys that the model does not know: what a later leg does, and how others write.
-ELSEWHERE = {*LEG_KEYS, "strict_params", "dialect"}
+# What the model does not know: how others write.
+ELSEWHERE = {"dialect"}
 PAIRED = [key for key in AXES if key not in ELSEWHERE]
+ON_LEGS = [key for key in PAIRED if key in LEG_KEYS]
 # Keys that say nothing on their own, and what they need to.
 COMPANIONS = {
     "code": "error=openai",
@@ -82,7 +81,7 @@ COMPANIONS = {
     "then": "after_chunks=3",
     "retry_after": "status=503",
     "body": "status=503",
-    "gap_ms": "segment=byte",
+    "gap_ms": "segment=3",
     "idle_ms": "close=idle_close",
     "chunk_error": "close=fin",
 }
@@ -109,8 +108,10 @@ def settings_for(key: str, value: str) -> dict[str, str]:
     companions = dict(part.split("=", 1) for part in COMPANIONS.get(key, "").split(";") if part)
     if key == "chunk_error" and value == "trailer":
         companions = {}
-    if key == "segment" and value == "crlf":
-        companions = {"eol": "crlf"}
+    if key == "segment" and value in {"byte", "crlf"}:  # of two words, since there is a chunk for each byte
+        companions = {"after_chunks": "2"} | ({"eol": "crlf"} if value == "crlf" else {})
+    if key == "content" and value in {"tool_call_parallel", "tool_call_complete"}:
+        companions = {"after_chunks": "6"}
     if key == "at" and value == "request":
         companions = {"close": "fin"}
     if key == "status" and value == "204":

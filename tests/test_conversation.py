@@ -115,6 +115,38 @@ def test_a_leg_behind_done_is_found_also_where_the_connection_broke_off_behind_i
     assert kinds(gateway.verdict()) == [(Kind.AFTER_DONE, 1)]
 
 
+@pytest.mark.parametrize("mode", ["error_envelope_200", "done_without_finish", "abort_finish"])
+def test_a_leg_behind_done_is_due_where_the_answer_has_not_come_to_its_end(
+    gateway: Gateway, mode: str
+) -> None:
+    gateway.leg(0, fault=f"{mode};after_chunks=5;delay_ms=0")
+    assert gateway.verdict().end == "dead"
+    gateway.leg(5, fault="ok")
+    found = gateway.verdict()
+    assert (found.end, kinds(found)) == ("whole", [])
+
+
+@pytest.mark.parametrize("mode", ["no_done", "no_usage", "cut_after_finish", "fake_stop", "rst_after_done"])
+def test_an_answer_that_has_come_to_its_finish_is_whole(gateway: Gateway, mode: str) -> None:
+    gateway.leg(0, fault=f"{mode};delay_ms=0")
+    assert gateway.verdict().end == "whole"
+
+
+def test_a_request_behind_an_error_in_place_of_an_answer_is_a_retry(gateway: Gateway) -> None:
+    gateway.leg(0, fault="first_frame_error;delay_ms=0")
+    gateway.leg(0, fault="ok")
+    found = gateway.verdict()
+    assert (found.end, kinds(found), notes(found)) == ("whole", [], [(Note.RETRY, 1)])
+
+
+def test_a_leg_shows_its_limit_and_the_limit_is_not_judged(gateway: Gateway) -> None:
+    gateway.leg(0, max_tokens=48)
+    gateway.leg(5, max_completion_tokens=3)
+    found = gateway.verdict()
+    assert [leg.max_tokens for leg in found.legs] == [48, 3]
+    assert kinds(found) == []
+
+
 def test_changed_parameters_are_found_by_name(gateway: Gateway) -> None:
     gateway.leg(0, seed=7, temperature=0.5, max_tokens=48)
     gateway.leg(5, seed=8, max_tokens=43)

@@ -152,7 +152,12 @@ def test_a_config_that_serve_would_refuse_is_one_line(
 ) -> None:
     broken = config / "faults" / "broken.toml"
     broken.write_text("close = 1")
-    for place, reason in ((config, f"{broken}: close"), (config / "no", f"{config / 'no'}: no such file")):
+    far = config / ("x" * 300)
+    for place, reason in (
+        (config, f"{broken}: close"),
+        (config / "no", f"{config / 'no'}: no such file"),
+        (far, f"{far}: cannot be read: File name too long"),
+    ):
         status, out, error = run(capsys, "--config", str(place), *arguments)
         assert (status, out, error.count("\n")) == (1, "", 1)
         assert error.startswith(f"inference-lab faults: {reason}")

@@ -131,7 +131,8 @@ def test_no_error_is_wrong_however_it_is_spelled_and_wherever_it_comes(variant: 
     met: dict[str, bool | None] = {}
     for path in OWN:
         for row in ("ok;after_chunks=0", "ok;at=head", "ok;at=role", "ok;after_chunks=9"):
-            for more in ("", ";eol=crlf", ";eol=cr;multiline=3", ";bom=true;spacing=python"):
+            dialects = (f";dialect={name}" for name in DIALECTS)
+            for more in ("", ";eol=crlf", ";eol=cr;multiline=3", ";bom=true;spacing=python", *dialects):
                 for tail in ("", *(TAILS[::7] if more else TAILS)):
                     fault = f"{row};error={variant}{more}{tail}"
                     met[f"{path} {fault}"] = wrong_of(fault, path, lies=False)

@@ -90,6 +90,7 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
         ("usage_off_by=-1", 0, -1),
         ("usage_off_by=-9", 0, -2),
         ("instant_stop=true", 0, -1),  # the stop token alone
+        ("instant_stop=true;bos_shift=true", 1, -1),
     ):
         expected = {
             "prompt_tokens": right["prompt_tokens"] + prompt,
@@ -100,10 +101,11 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
 
 
 def test_a_second_role_frame_stands_behind_the_first(lab: MemoryLab) -> None:
-    first, second, third, *_ = events(leg(lab, "ok;role_again=true", chat=True).body)
-    assert first == second
-    assert b'"role"' in first
-    assert b'"role"' not in third
+    for more in ("", ";instant_stop=true"):
+        first, second, third, *_ = events(leg(lab, f"ok;role_again=true{more}", chat=True).body)
+        assert first == second
+        assert b'"role"' in first
+        assert b'"role"' not in third
 
 
 REJECTED = {
@@ -217,6 +219,7 @@ def test_on_a_models_first_leg_nothing_is_left_of_a_fault_that_is_for_others() -
         ("reset;usage_off_by=+1", "reset: usage_off_by needs counts on the wire"),
         ("overloaded_429;skip=1", "overloaded_429: skip goes with a stream"),
         ("ok;usage_off_by=1", "usage_off_by is '1', expected +n or -n or none"),
+        ("ok;skip=2;after_chunks=0", "ok: skip needs a word to act on"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, reason: str) -> None:

@@ -1,8 +1,7 @@
 """Lists of fates: which leg a request is, which lists are refused, and the directive in a prompt."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from inference_lab.progress.legs import Fate, check, directive_in, leg_of, place_of, words_added
 

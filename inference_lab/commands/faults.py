@@ -60,11 +60,15 @@ def _incidents(config: str | None) -> Incidents:
         ConfigError: a config that is not there, or an incident that `serve` would refuse.
     """
     path = Path(_CONFIG if config is None else config)
-    if not path.exists():
-        if config is None:
-            return NO_INCIDENTS
-        raise ConfigError(f"{config}: no such file or directory")
-    return load_incidents(path)
+    try:
+        is_there = path.exists()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    if is_there:
+        return load_incidents(path)
+    if config is None:
+        return NO_INCIDENTS
+    raise ConfigError(f"{config}: no such file or directory")
 
 
 def _listed(value: dict[str, Any]) -> Iterator[str]:

@@ -66,4 +66,5 @@ def _leg(leg: Leg) -> str:
     done = ", [DONE]" if leg.done_sent else ""
     peer = "" if leg.peer in {None, "none"} else f" by {leg.peer}"
     ending = "open" if leg.state == "open" else f"{leg.ending}{peer}"
-    return f"words {leg.progress} to {reached}, {who}, {ending}{done}"
+    limit = "" if leg.max_tokens is None else f", max_tokens {leg.max_tokens}"
+    return f"words {leg.progress} to {reached}{limit}, {who}, {ending}{done}"

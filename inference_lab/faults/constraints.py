@@ -17,7 +17,7 @@ from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.faults.sse import KEYS as SSE_KEYS
-from inference_lab.faults.streaming import CONTENT_KEYS, STREAM_KEYS, STREAM_KEYS_BUT_AT, WHOLE_CLOSES
+from inference_lab.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, UNSEEN_KEYS, WHOLE_CLOSES
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
@@ -101,7 +101,7 @@ CONSTRAINTS: Final = (
         "needs something behind the head: a body, or close=fin or rst",
     ),
     # how far it gets
-    Constraint(CONTENT_KEYS, lambda d: d.at == "frames", "needs at=frames: it gets no further than at says"),
+    Constraint(UNSEEN_KEYS, lambda d: d.at == "frames", "needs at=frames: it gets no further than at says"),
     Constraint(
         (*STREAM_KEYS_BUT_AT, "idle_ms"),
         lambda d: d.at != "request",
@@ -189,6 +189,17 @@ CONSTRAINTS: Final = (
         ("overlap", "skip"),
         lambda d: d.content not in CALL_FRAMES and not d.restart and not (d.overlap and d.skip),
         "goes with text, reasoning or one open call, and neither with restart nor with the other",
+    ),
+    Constraint(
+        ("overlap", "skip", "restart"),
+        lambda d: (
+            _at_least(d, 1)
+            or d.tear.word != "none"
+            or d.then == "rest"
+            or d.text_in_finish
+            or d.sequence.word in {"after_finish", "after_done", "swap"}
+        ),
+        "needs a word to act on: after_chunks of at least 1, a tear or then=rest",
     ),
     Constraint(
         ("restart",),

@@ -27,8 +27,7 @@ LEG_KEYS: Final = (
     "reject",
 )
 
-# What a death's own content and tail give way to where a leg has neither.
-_CONTENT_AND_TAIL: Final = (
+CONTENT_KEYS: Final = (
     "after_chunks",
     "content",
     "reasoning_key",
@@ -41,6 +40,12 @@ _CONTENT_AND_TAIL: Final = (
     "pause_ms",
     "text_in_finish",
     "finish",
+)
+"""What shapes content frames."""
+
+# What a death's own content and tail give way to where a leg has neither.
+_CONTENT_AND_TAIL: Final = (
+    *CONTENT_KEYS,
     "error",
     "code",
     "message",
@@ -77,7 +82,12 @@ REJECTIONS: Final[Mapping[str, Mapping[str, Value]]] = {
 """Each as a death of its own: three answers in place of the stream, one error in an open stream."""
 
 # The stop token is counted, though it says nothing.
-_INSTANT_STOP: Final[Mapping[str, Value]] = {"after_chunks": 0, "finish": "stop", "usage_off_by": 1}
+_INSTANT_STOP: Final[Mapping[str, Value]] = {
+    "after_chunks": 0,
+    "finish": "stop",
+    "usage_off_by": 1,
+    "instant_stop": False,
+}
 
 
 def leg_key(death: Death) -> str | None:
@@ -99,7 +109,7 @@ def on_leg(death: Death, progress: int) -> Death | None:
             labels = {key: getattr(death, key) for key in LABELS}
             return msgspec.structs.replace(HEALTHY, ttft_ms=death.ttft_ms, **labels, **row)
         return _emptied(plain, row)
-    return _emptied(plain, _INSTANT_STOP) if death.instant_stop else death
+    return _emptied(death, _INSTANT_STOP) if death.instant_stop else death
 
 
 def _emptied(death: Death, row: Mapping[str, Value]) -> Death:

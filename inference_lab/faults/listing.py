@@ -10,7 +10,7 @@ from inference_lab.faults.death import HEALTHY, UNLIMITED
 from inference_lab.faults.directive import spelled
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.modes import MODES, OK
-from inference_lab.faults.streaming import CONTENT_KEYS, STREAM_KEYS, STREAM_KEYS_BUT_AT
+from inference_lab.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, UNSEEN_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,7 +30,7 @@ _PLACES = {
 
 # What keys are called where a rule is about all of a sort.
 _GROUPS = {
-    CONTENT_KEYS: "every key of content, finish, usage and legs",
+    UNSEEN_KEYS: "every key of content, finish, usage and legs",
     STREAM_KEYS: "every key of a stream",
     (*STREAM_KEYS_BUT_AT, "idle_ms"): "every other key of a stream",
 }

@@ -124,6 +124,10 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
     for key in (*sse.KEYS, "segment"):
         if getattr(death, key) != getattr(HEALTHY, key) and key != "final_blank":
             _require_effect(death, key, stream)
+    if death.gap_ms and isinstance(death.segment, int) and death.segment <= _PROBED:
+        pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
+        if len(list(islice(pieces, 2))) < 2:
+            raise ValueError("gap_ms changes nothing in this stream, which is one piece")
     content_length = None
     if death.length != "none" or death.segment == "whole":
         size = _measure(sse.respelled(stream(death), death), death)

@@ -25,9 +25,8 @@ from inference_lab.faults.events import (
     Torn,
     said,
 )
-from inference_lab.faults.heartbeats import HEARTBEATS, beats, silence
 from inference_lab.faults.inserts import Inserts
-from inference_lab.faults.silence import hangs_with_beats
+from inference_lab.faults.silence import HEARTBEATS, beats, hangs_with_beats, silence
 from inference_lab.faults.sse import check_torn
 
 if TYPE_CHECKING:
@@ -147,8 +146,7 @@ class DeathStream:
         if death.sequence.word == "after_done":
             yield self._one_more()
         if hangs_with_beats(death):
-            count = None if death.beats == UNLIMITED else int(death.beats)
-            yield from beats(death, self._beat(), count)
+            yield from beats(death, self._beat(), None if death.beats == UNLIMITED else int(death.beats))
 
     # -- content
 
@@ -370,7 +368,7 @@ class DeathStream:
         return self._inserts.counts(self._tokens)
 
     def _silence(self, ms: int, *, bounded: bool = False) -> Iterator[Draft]:
-        return silence(self._death, self._beat, ms, bounded=bounded)
+        return silence(self._death, ms, self._beat(), bounded=bounded)
 
     def _beat(self) -> Frame:
         return Frame(HEARTBEATS.get(self._death.heartbeat) or self._dressed(self._shape.empty()))

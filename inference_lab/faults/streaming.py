@@ -6,29 +6,18 @@ from typing import Final
 
 from inference_lab.answers.dialects import LAB
 from inference_lab.faults.death import HEALTHY, Death
-from inference_lab.faults.leg_keys import LEG_KEYS
+from inference_lab.faults.leg_keys import CONTENT_KEYS, LEG_KEYS
 from inference_lab.faults.sse import KEYS as SSE_KEYS
 
-# What shapes content frames, and what a stream that never gets to them cannot show.
-CONTENT_KEYS: Final = (
-    "after_chunks",
-    "content",
-    "reasoning_key",
-    "tokens_per_frame",
-    "frame_bytes",
-    "tear",
-    "malformed",
-    "sequence",
-    "then",
-    "pause_ms",
-    "text_in_finish",
-    "finish",
+# What a stream that never gets to its content frames cannot show.
+UNSEEN_KEYS: Final = (
+    *CONTENT_KEYS,
     "usage",
     *(key for key in LEG_KEYS if key != "reject"),  # a rejection needs no content
 )
 # What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.
 STREAM_KEYS_BUT_AT: Final = (
-    *CONTENT_KEYS,
+    *UNSEEN_KEYS,
     "reject",
     "error",
     "done",

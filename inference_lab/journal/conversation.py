@@ -6,30 +6,17 @@ Pure: rows in, findings out. What the gateway's own client received is `oracle`'
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from inference_lab.journal.filters import Filter
+from inference_lab.journal.row import DRAWN_WITH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from inference_lab.journal.row import Row
-
-DRAWN_WITH: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "logit_bias",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-)
-"""Parameters that all legs of an answer must share, or it would not be one answer."""
 
 
 class Kind(Enum):
@@ -42,7 +29,7 @@ class Kind(Enum):
     RESTART = "restart"
     """A leg starts over although words have been delivered."""
     AFTER_DONE = "after_done"
-    """A leg although the answer had come to its end."""
+    """A leg although the answer had come to its end, `[DONE]` and a finish reason that means it."""
     AFTER_CLIENT_LEFT = "after_client_left"
     """A leg behind one that the client itself broke off although it was not silent."""
     CHANGED = "changed"
@@ -78,13 +65,18 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Leg(msgspec.Struct, frozen=True):
-    """What is of interest of a row, under the row's names; `asked_at` is its time."""
+    """What is of interest of a row, under the row's names; `asked_at` is its time.
+
+    `max_tokens` is the limit that was sent, under either name, and is not judged: what is left of it is the tokenizer's
+    to say.
+    """
 
     id: int
     asked_at: float
     path: str
     prompt: str | None
     progress: int
+    max_tokens: int | None
     words: int
     reached: int | None
     trigger: str | None
@@ -195,9 +187,9 @@ class _Delivered:
 
 def _between(number: int, before: Row, row: Row, delivered: _Delivered) -> list[Finding]:
     found = []
-    if before.done_sent:
+    if before.done_sent and before.ends_well:
         found.append(Finding(Kind.AFTER_DONE, number, f"leg {number - 1} had come to its [DONE]"))
-    elif before.ending == "client_left" and not _was_silent(before):
+    elif before.ending == "client_left" and not before.done_sent and not _was_silent(before):
         found.append(
             Finding(Kind.AFTER_CLIENT_LEFT, number, f"leg {number - 1} was broken off by its client")
         )
@@ -231,10 +223,10 @@ def _noted(number: int, first: Row, before: Row, row: Row) -> list[Remark]:
 
 
 def _is_whole(row: Row) -> bool:
-    """Whether an answer has come to its end as a healthy one does, streamed or not."""
-    if row.state == "open" or row.ending != row.ending_asked or row.status != 200:
+    """Whether an answer has come to its end, streamed or not: a client may count on nothing behind its `[DONE]`."""
+    if row.state == "open" or row.status != 200 or not row.ends_well:
         return False
-    return row.done_sent or not row.stream
+    return row.done_sent or row.ending == row.ending_asked
 
 
 def _overlaps(before: Row, row: Row) -> bool:
@@ -256,7 +248,11 @@ def _shown(row: Row, name: str) -> str:
 
 
 def _leg(row: Row) -> Leg:
-    values = {
-        field: getattr(row, field) for field in Leg.__struct_fields__ if field not in {"asked_at", "progress"}
+    limits = (row.parameters.get(name) for name in ("max_completion_tokens", "max_tokens"))
+    told: dict[str, Any] = {
+        "asked_at": row.time,
+        "progress": row.progress or 0,
+        "max_tokens": next((limit for limit in limits if isinstance(limit, int)), None),
     }
-    return Leg(asked_at=row.time, progress=row.progress or 0, **values)
+    names = [field for field in Leg.__struct_fields__ if field not in told]
+    return Leg(**told, **{field: getattr(row, field) for field in names})

@@ -18,21 +18,26 @@ HEADERS: Final = frozenset(
 )
 """Headers whose values are kept; of all others the name alone, since a value may be a credential."""
 
+DRAWN_WITH: Final = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "seed",
+    "stop",
+    "logit_bias",
+    "frequency_penalty",
+    "presence_penalty",
+    "repetition_penalty",
+)
+"""Parameters that all legs of an answer must share, or it would not be one answer."""
+
 PARAMETERS: Final = frozenset(
     {
-        "temperature",
-        "top_p",
-        "top_k",
-        "min_p",
-        "seed",
-        "stop",
+        *DRAWN_WITH,
         "max_tokens",
         "max_completion_tokens",
         "n",
-        "logit_bias",
-        "frequency_penalty",
-        "presence_penalty",
-        "repetition_penalty",
         "response_format",
         "reasoning_effort",
         "tool_choice",
@@ -66,7 +71,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `docs/journal.md` has the meaning of each field; what is not known (yet) is None.
 
     `id` is given by the store. `time` is Unix seconds, `peer_s` seconds after it; `prompt` 16 hex digits of the
-    conversation's key; `reached` the words of the answer that a client holds which has taken all of this leg.
+    conversation's key; `reached` the words of the answer that a client holds which has taken all of this leg;
+    `ends_well` is false of what cannot pass for a whole answer, however far it gets.
     """
 
     id: int = 0
@@ -100,6 +106,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     bytes_written: int = 0
     bytes_acknowledged: int = 0
     bytes_unsent: int = 0
+    ends_well: bool = True
     ending_asked: str | None = None
     ending: str | None = None
     peer: Peer | None = None

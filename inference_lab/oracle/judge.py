@@ -15,7 +15,8 @@ from inference_lab.oracle.words import Said, WordChecker
 
 Ended = Literal["unknown", "clean", "broken"]
 
-_NORMAL_FINISHES: Final = frozenset({"stop", "length", "tool_calls"})
+NORMAL_FINISHES: Final = frozenset({"stop", "length", "tool_calls"})
+"""The finish reasons of an answer that is whole."""
 _HEAD_BYTES: Final = 64
 _BOM: Final = codecs.BOM_UTF8
 _BLANKS: Final = b" \t\r\n"
@@ -119,7 +120,7 @@ class _Judge:
         answer, tokens = self._answer, self._tokens
         if answer.finish is None and answer.done:
             return tokens is not None and answer.words_so_far() >= tokens
-        return answer.finish in _NORMAL_FINISHES
+        return answer.finish in NORMAL_FINISHES
 
     def _judge_counts(self, *, died: bool) -> None:
         """Words against `tokens` and usage, unless a word is known to be missing or twice."""

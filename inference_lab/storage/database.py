@@ -86,6 +86,8 @@ class Database:
         values = {number: _values(row) for number, row in rows.items()}
         opened: list[int] = []
         with _told(self._path), self._connection:
+            if self._connection.in_transaction:  # a commit that failed may leave it (Python 3.10)
+                self._connection.rollback()
             self._connection.execute("BEGIN IMMEDIATE")
             self._update([(*values[number], self._ids[number]) for number in rows if number in self._ids])
             for part in _parts([(*values[number], self._process) for number in new]):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from inference_lab.faults.death import HEALTHY, NONE
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
+from inference_lab.oracle import NORMAL_FINISHES
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from inference_lab.faults.death import Death
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.trigger import Trigger
     from inference_lab.progress.position import Position
@@ -56,11 +59,22 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, as
         trigger=trigger.word,
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
+        ends_well=fault is None or _ends_well(fault.death),
         ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
     )
     start = None if trigger.echo is not None else _start(progress, fault)
     if start is not None:
         request.recording.starts_at(start)
+
+
+def _ends_well(death: Death) -> bool:
+    """Whether the whole of it passes for a whole answer: a finish reason that says so, and no error."""
+    if isinstance(death.finish, str) and death.finish not in NORMAL_FINISHES:
+        return False
+    is_answer = (
+        death.at == HEALTHY.at and death.answer_as in {"sse", "json"} and death.reject == HEALTHY.reject
+    )
+    return is_answer and death.finish != NONE and death.error == HEALTHY.error
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _HERE: Final = Path(__file__).parent / "litellm"
-PYTHON: Final = _ROOT / ".venv-litellm" / "bin" / "python"
+_ENVIRONMENT: Final = _ROOT / ".venv-litellm"
+IS_SET_UP: Final = (_ENVIRONMENT / "stamp").exists()
+"""Whether LiteLLM's environment is there, and whole."""
 WORDS: Final = 20
 """Words of a whole answer."""
 CONFIG: Final = f"{meetings.CONFIG}[answer]\ntokens = {WORDS}\n"
@@ -99,7 +101,7 @@ def answers(url: str, names: Iterable[str]) -> dict[str, list[Answer]]:
         for continues, tokens in _WAYS.values()
     ]
     done = subprocess.run(
-        [PYTHON, "-I", _HERE / "consumer.py"],
+        [_ENVIRONMENT / "bin" / "python", "-I", _HERE / "consumer.py"],
         input=json.dumps(cases).encode(),
         capture_output=True,
         env={

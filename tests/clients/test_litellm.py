@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.clients.litellm_router import CONFIG, PYTHON, WORDS, answers, rows, written
+from tests.clients.litellm_router import CONFIG, IS_SET_UP, WORDS, answers, rows, written
 from tests.clients.meetings import FILE
 from tests.wire.server import start
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.clients,
-    pytest.mark.skipif(not PYTHON.exists(), reason="no .venv-litellm here: scripts/litellm --setup makes it"),
+    pytest.mark.skipif(not IS_SET_UP, reason="no .venv-litellm here: scripts/litellm --setup makes it"),
 ]
 MET: Final = ("cut_between_frames", "reset")
 

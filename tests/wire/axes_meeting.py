@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tests.axes_frames import Answer
@@ -23,6 +24,7 @@ WORDS = 10
 HEALTH = request("GET", "/health")
 SILENCE_S = 0.15
 NO_ID = "none"
+MEETINGS = count()
 CHUNK_EDGE = re.compile(rb"\r\n[0-9a-f]+\r\n")
 
 
@@ -38,7 +40,8 @@ def answer_to(endpoint: str, wire: bytes, *, usage: bool = True) -> Answer:
 
 def asked(endpoint: str, directive: str, **more: object) -> bytes:
     body = payload(endpoint, max_tokens=WORDS, stream_options={"include_usage": True}, **more)
-    return fault_request(endpoint, directive.encode().decode("latin-1"), body)
+    own = {"x-test-id": f"meeting-{next(MEETINGS)}"}  # `times` counts for each test
+    return fault_request(endpoint, directive.encode().decode("latin-1"), body, **own)
 
 
 def receive(connection: Connection, endpoint: str, directive: str) -> tuple[Response, bytes]:

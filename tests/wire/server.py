@@ -69,8 +69,13 @@ class Server(Child):
         """Resident bytes now."""
         return self._status("VmRSS")
 
+    def forget_peak(self) -> int:
+        """Begin to measure the peak anew (proc(5), clear_refs); resident bytes now."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+        return self.peak_rss()
+
     def peak_rss(self) -> int:
-        """The most resident bytes there ever were."""
+        """The most resident bytes there ever were, or since the peak was forgotten."""
         return self._status("VmHWM")
 
     def _status(self, key: str) -> int:

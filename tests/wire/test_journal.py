@@ -73,7 +73,7 @@ def test_a_client_that_has_read_everything_and_leaves_is_a_fin_with_equal_counts
     assert (row["ending"], row["peer"], row["ending_asked"]) == ("client_left", "fin", "hang")
     assert wire_bytes(row) == (len(got.raw), len(got.raw), 0)
     assert row["words"] == row["reached"] == 3
-    assert 0 < row["peer_s"] * 1000 < row["duration_ms"] + 0.001  # the same time, but for its last bit
+    assert row["peer_s"] > 0
 
 
 def test_a_client_that_aborts_is_a_reset_that_has_acknowledged_what_it_counted(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What the options do to the wire."""
+"""What the options do to the wire, with the console script; all other servers are told theirs through twistd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .rawclient import CHAT, OPEN, Connection, fault_request
-from .server import CONSOLE, TWISTD, start
+from .server import CONSOLE, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 GRACE_MS = 1500
 
 
-@pytest.fixture(scope="module", params=[TWISTD, CONSOLE], ids=["twistd", "console script"])
-def graceful(request: pytest.FixtureRequest, one_config: Path) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def graceful(one_config: Path) -> Iterator[Server]:
     """A long flush grace, and an engine a thousand times as fast."""
     more = ("--enable-directives", "--flush-grace-ms", str(GRACE_MS), "--speed", "1000")
-    server = start(one_config, *more, how=request.param)
+    server = start(one_config, *more, how=CONSOLE)
     yield server
     server.stop()
 

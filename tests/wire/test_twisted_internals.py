@@ -54,6 +54,21 @@ def test_the_methods_that_are_overridden_are_the_ones_twisted_calls() -> None:
     assert LabSite.requestFactory is LabRequest
 
 
+def test_all_bytes_of_a_response_pass_the_methods_of_the_channel_that_count_them() -> None:
+    write = source(http.Request.write)
+    assert "self.channel.writeHeaders(version, code, reason, self.responseHeaders)" in write
+    assert "self.channel.writeSequence(toChunk(data))" in write
+    assert "self.channel.write(data)" in write
+    assert "self.channel.write(" in source(http.Request.finish)
+    assert "self.transport" not in write + source(http.Request.finish)
+
+
+def test_a_lost_connection_is_told_to_its_requests_when_its_socket_is_closed() -> None:
+    assert "request.connectionLost(reason)" in source(http.HTTPChannel.connectionLost)
+    lost = source(tcp.Connection.connectionLost)
+    assert lost.index("_closeSocket") < lost.index("protocol.connectionLost(reason)")
+
+
 def test_a_request_that_has_written_its_own_head_and_end_writes_neither_again() -> None:
     assert "if not self.startedWriting:" in source(http.Request.write)
     finish = source(http.Request.finish)
