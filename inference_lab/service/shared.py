@@ -15,9 +15,6 @@ from inference_lab.storage import attempts, database
 if TYPE_CHECKING:
     from inference_lab.service.settings import Settings
 
-METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""What prometheus-client looks for when it is imported (prometheus_client/values.py)."""
-
 
 class Shared(msgspec.Struct, frozen=True):
     """The files in `folder`."""
