@@ -220,6 +220,7 @@ def test_a_stall_keeps_no_body_and_a_client_that_leaves_it_no_cycle(lab: MemoryL
     (stalled,) = channel.requests
     assert isinstance(stalled, LabRequest)
     assert stalled.content.getvalue() == b""
+    assert not list(stalled.requestHeaders.getAllRawHeaders())
     assert not {*LabRequest.__slots__} & vars(stalled).keys()
     assert len(vars(stalled)) <= 29
     transport.loseConnection()

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.web import http, server
+from twisted.web.http_headers import Headers
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
 from inference_lab.wire.player import CLIENT_LEFT
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
-    from twisted.web.http_headers import Headers
     from twisted.web.resource import IResource
 
     from inference_lab.faults.events import Head
@@ -201,6 +201,8 @@ class LabRequest(server.Request):
         lines.append(_lines_of(head))
         lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
         self._head = b"".join(lines)
+        # A stall may last for hours, and the headers are a tenth of its memory.
+        self.requestHeaders = self.responseHeaders = Headers()
 
     def send_raw(self, data: bytes) -> int:
         """Write bytes as they are; answers their number."""
