@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from inference_lab.faults.death import Close
@@ -50,6 +57,8 @@ class Metrics:
         self._sources = sources
         self._registry = CollectorRegistry()
         self._seen: dict[Key, float] = {}
+        # Else each counter has its time of birth beside it, which nobody asked for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         into: dict[str, Any] = {"registry": self._registry}
         live: dict[str, Any] = {**into, "multiprocess_mode": "livesum"}
         self._requests = Counter(
