@@ -20,7 +20,15 @@ def test_each_filter_has_its_name() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("since", ""), ("since", "nan"), ("since", "inf"), ("since", "-1"), ("since", "٣"), ("x", "1")],
+    [
+        ("since", ""),
+        ("since", "nan"),
+        ("since", "inf"),
+        ("since", "-1"),
+        ("since", "٣"),
+        ("since", "1_0"),
+        ("x", "1"),
+    ],
 )
 def test_a_filter_that_is_none_is_named(key: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^{key}: "):
