@@ -22,7 +22,7 @@ def test_each_filter_has_its_name() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *(("since", value) for value in ("", "nan", "inf", "-1", "٣")),
+        *(("since", value) for value in ("", "nan", "inf", "-1", "٣", "1_0")),
         *(("prompt", value) for value in ("", "f0b8", "F0B8B4529F00F26D")),
         *(("tag", value) for value in ("d", "DX", "dx0")),
         *(("test", value) for value in ("", "a/b", "a" * 65)),

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.faults.modes import MODES
+from inference_lab.wire.http import LabRequest
 from tests.lab import WORDS
 from tests.wire.rawclient import CHAT, COMPLETIONS, Received, request
 
@@ -208,3 +209,20 @@ def test_a_row_is_open_while_its_stream_is(lab: MemoryLab) -> None:
     row = only_row(lab)
     assert (row.state, row.ending, row.peer, row.peer_s) == ("ended", "client_left", "fin", 2.5)
     assert (row.words, row.duration_ms) == (3, 2500)
+
+
+def test_a_stall_keeps_no_body_and_a_client_that_leaves_it_no_cycle(lab: MemoryLab) -> None:
+    channel, transport = lab.connect()
+    body = json.dumps(body_of(CHAT, stream=True)).encode()
+    channel.dataReceived(
+        request("POST", CHAT, body, headers={"x-inference-lab-fault": "stall;after_chunks=1;delay_ms=0"})
+    )
+    (stalled,) = channel.requests
+    assert isinstance(stalled, LabRequest)
+    assert stalled.content.getvalue() == b""
+    assert not list(stalled.requestHeaders.getAllRawHeaders())
+    assert not {*LabRequest.__slots__} & vars(stalled).keys()
+    assert len(vars(stalled)) <= 29
+    transport.loseConnection()
+    assert channel.requests == []
+    assert only_row(lab).ending == "client_left"

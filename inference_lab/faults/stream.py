@@ -25,6 +25,7 @@ from inference_lab.faults.events import (
     Torn,
     said,
 )
+from inference_lab.faults.inserts import Inserts
 from inference_lab.faults.silence import HEARTBEATS, beats, hangs_with_beats, silence
 from inference_lab.faults.sse import check_torn
 
@@ -52,13 +53,12 @@ class DeathStream:
         self._death = death
         self._shape = shape
         self._source = source
-        self._prompt_tokens = prompt_tokens
+        self._inserts = Inserts(death, shape, prompt_tokens)
         self._usage_asked = include_usage
         self._pause = Pause(death.delay_ms) if death.delay_ms else None
         self._first = True
         self._tokens = 0
         self._pieces = source.endless(death.content)
-        self._dresses = death.finish == EMPTY_EACH or death.usage.endswith("_chunk")
         self._all = death.after_chunks == ALL
         self._frames = (
             frames_in(source.words, death.tokens_per_frame) if self._all else int(death.after_chunks)
@@ -162,7 +162,7 @@ class DeathStream:
         repeated: deque[bytes] | None = (
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
         )
-        pause = self._pause
+        pause, has_inserts = self._pause, self._inserts.in_each
         if pause is None and padded < 0 and repeated is None and self._are_plain:
             before = iter(())
             for part in bursts(self._pieces, self._frames, self._shape.around):
@@ -174,7 +174,7 @@ class DeathStream:
                     yield Frame(self._counted(part), said=said(part.words))
         for place, piece in enumerate(before):
             frame = self._counted(piece)
-            if self._dresses:
+            if has_inserts:
                 frame = self._dressed(frame)
             if place == padded:
                 yield from self._padded(frame, said(piece.words))
@@ -212,7 +212,7 @@ class DeathStream:
         """Whether the content frames are one word each and nothing else."""
         death = self._death
         rides = self._rides and death.then == "end"
-        return death.tokens_per_frame == 1 and self._comment is None and not (self._dresses or rides)
+        return death.tokens_per_frame == 1 and self._comment is None and not (self._inserts.in_each or rides)
 
     def _all_but_last(self, pieces: Iterator[Piece]) -> Iterator[Piece]:
         """The pieces but the last, which is held for the finish to ride on."""
@@ -339,12 +339,6 @@ class DeathStream:
             return death.finish
         return self._source.finish if self._all or death.then == "rest" else "stop"
 
-    def _counts(self, tokens: int | None = None) -> Counts:
-        death = self._death
-        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
-        tokens = self._tokens if tokens is None else tokens
-        return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
-
     # -- one frame
 
     def _said(self, event: Draft) -> Iterator[Draft]:
@@ -364,26 +358,14 @@ class DeathStream:
 
     def _dressed(self, frame: bytes, tokens: int | None = None) -> bytes:
         """What some deaths put into every frame of the answer."""
-        if not self._dresses:
-            return frame
-        death = self._death
-        if death.finish == EMPTY_EACH:
-            dialect = self._shape.dialect
-            frame = frame.replace(dialect.open_finish, dialect.empty_finish)
-        if death.usage == "every_chunk":
-            return self._with_usage(frame, self._counts(tokens))
-        if death.usage == "null_every_chunk":
-            return _followed_by(frame, b"null")
-        if death.usage == "zero_every_chunk":
-            return self._with_usage(frame, Counts(0, 0))
-        return frame
+        return self._inserts.into_each(frame, self._tokens if tokens is None else tokens)
 
-    def _with_usage(self, frame: bytes, counts: Counts | None = None) -> bytes:
-        """The frame with counts, those so far if no others, behind its choices."""
-        counts = counts or self._counts()
-        return _followed_by(frame, counts.json(total_first=self._shape.dialect.total_first))
+    def _with_usage(self, frame: bytes) -> bytes:
+        """The frame with the counts so far."""
+        return self._inserts.with_counts(frame, self._counts())
 
-    # -- silence
+    def _counts(self) -> Counts:
+        return self._inserts.counts(self._tokens)
 
     def _silence(self, ms: int, *, bounded: bool = False) -> Iterator[Draft]:
         return silence(self._death, ms, self._beat(), bounded=bounded)
@@ -399,8 +381,3 @@ def _may_ride(death: Death) -> bool:
         between = death.sequence.word == "double_finish"
     whole = death.at == "frames" and death.tear.word == "none" and death.frame_bytes is None
     return whole and not between and death.finish != NONE and death.error == "none"
-
-
-def _followed_by(frame: bytes, usage: bytes) -> bytes:
-    """The frame with `usage` behind its choices, in place of a null that the dialect has there."""
-    return frame.removesuffix(b"}\n\n").removesuffix(b',"usage":null') + b',"usage":' + usage + b"}\n\n"

@@ -88,7 +88,7 @@ def wait_of(seconds: str | None, count: str | None) -> Wait | None:
 
 def _number(key: str, text: str, *, most: float, whole: bool = False) -> float:
     try:
-        value = float(text) if len(text) <= 30 and text.isascii() else math.nan
+        value = float(text) if len(text) <= 30 and text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
     if not (0 <= value <= most and value < math.inf) or (whole and not text.isdigit()):

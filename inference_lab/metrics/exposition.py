@@ -135,13 +135,17 @@ class Metrics:
         for labels, count in tally.requests.items():
             _bring(self._requests.labels(*labels), count, self._seen, labels)
         live = list(sources.streams.live())
-        open_now: dict[ModelTally, tuple[int, int]] = {}
+        open_now: dict[ModelTally, tuple[int, int, int]] = {}
         for player in live:
             model = player.request.model
-            frames, body_bytes = open_now.get(model, (0, 0))
-            open_now[model] = frames + player.frames, body_bytes + player.body_bytes
+            frames, body_bytes, further_us = open_now.get(model, (0, 0, 0))
+            open_now[model] = (
+                frames + player.frames,
+                body_bytes + player.body_bytes,
+                further_us + player.speaking_us,
+            )
         for served in sources.models:
-            self._update_model(served, *open_now.get(served.tally, (0, 0)))
+            self._update_model(served, *open_now.get(served.tally, (0, 0, 0)))
         show(self._late, sources.pacer.late_us, self._seen, "late")
         self._live.set(len(live))
         self._stalled.set(sum(player.close is Close.HANG for player in live))
@@ -151,7 +155,7 @@ class Metrics:
             _bring(self._lost, store.lost_rows, self._seen, ("lost",))
             self._unwritten.set(store.waiting_rows)
 
-    def _update_model(self, served: Served, open_frames: int, open_bytes: int) -> None:
+    def _update_model(self, served: Served, open_frames: int, open_bytes: int, open_further_us: int) -> None:
         tally = served.tally
         for counter, total in (
             (self._frames, tally.frames + open_frames),
@@ -159,7 +163,14 @@ class Metrics:
         ):
             _bring(counter.labels(tally.name), total, self._seen, (counter, tally.name))
         show(self._first.labels(tally.name), tally.first_us, self._seen, "first", tally.name)
-        show(self._further.labels(tally.name), tally.further_us, self._seen, "further", tally.name)
+        show(
+            self._further.labels(tally.name),
+            tally.further_us,
+            self._seen,
+            "further",
+            tally.name,
+            open_us=open_further_us,
+        )
         load = served.engine.load
         self._waiting.labels(tally.name).set(load.waiting)
         self._running.labels(tally.name).set(load.running)
@@ -175,8 +186,8 @@ def _bring(counter: Any, total: float, seen: dict[Key, float], key: Key) -> None
         seen[key] = total
 
 
-def show(histogram: Any, spread: Spread, seen: dict[Key, float], *key: object) -> None:  # noqa: ANN401 - as above
-    """Bring a histogram with the bounds `BUCKETS_S` to what the wire has counted.
+def show(histogram: Any, spread: Spread, seen: dict[Key, float], *key: object, open_us: int = 0) -> None:  # noqa: ANN401 - as above
+    """Bring a histogram with the bounds `BUCKETS_S` to what the wire has counted; `open_us` is not in its sum yet.
 
     `observe` takes one value at a time; its parts (prometheus_client/metrics.py, Histogram) take any number.
     """
@@ -186,4 +197,4 @@ def show(histogram: Any, spread: Spread, seen: dict[Key, float], *key: object) -
         counts[min(max(place - _FIRST_PLACE, 0), len(BUCKETS_S))] += count
     for place, count in enumerate(counts):
         _bring(histogram._buckets[place], count, seen, (*key, place))  # noqa: SLF001 - see above; a test guards it
-    _bring(histogram._sum, spread.sum_us / 1e6, seen, (*key, "sum"))  # noqa: SLF001
+    _bring(histogram._sum, (spread.sum_us + open_us) / 1e6, seen, (*key, "sum"))  # noqa: SLF001

@@ -17,6 +17,9 @@ from twisted.logger import Logger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+"""The directory of several processes' metrics, where prometheus-client is told of one (prometheus_client/values.py)."""
+
 _YOUNG_OBJECTS: Final = 5_000
 
 _log: Final = Logger()
@@ -36,6 +39,12 @@ def raise_file_limit() -> None:
         ValueError,
     ) as error:  # macOS calls the hard limit infinite; a sandbox may forbid the call
         _log.warn("the soft limit of open files stays as it is: {error}", error=error)
+
+
+def leave_others_metrics() -> None:
+    """Do not write our metrics into a directory that whoever started us has for its own, and that may be gone."""
+    for name in (METRICS_VARIABLE, METRICS_VARIABLE.lower()):
+        os.environ.pop(name, None)
 
 
 def calm_collector() -> None:

@@ -18,6 +18,7 @@ from inference_lab.config.models import ConfigError, Loaded, ServedModel, load
 from inference_lab.engine.cluster import Cluster
 from inference_lab.service.process import (
     calm_collector,
+    leave_others_metrics,
     notify_systemd,
     on_further_signal,
     raise_file_limit,
@@ -207,6 +208,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     settings = settings_from(options)
     loaded = load_models(settings)
     raise_file_limit()
+    leave_others_metrics()
     if settings.journal is not None:
         prepare_journal(settings.journal)
     if settings.log_format == "json" and not logs_to_stdout:

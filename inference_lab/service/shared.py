@@ -15,9 +15,6 @@ from inference_lab.storage import attempts, database
 if TYPE_CHECKING:
     from inference_lab.service.settings import Settings
 
-METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""What prometheus-client looks for when it is imported (prometheus_client/values.py)."""
-
 
 class Shared(msgspec.Struct, frozen=True):
     """The files in `folder`."""
@@ -51,6 +48,7 @@ def make_shared(settings: Settings) -> Shared:
         attempts.prepare(shared.folder)
         if settings.records and settings.journal is None:
             database.prepare(shared.journal)
-    except (sqlite3.Error, database.DatabaseError) as error:
+    except (OSError, sqlite3.Error, database.DatabaseError) as error:
+        shared.remove()
         raise OSError(str(error)) from None
     return shared

@@ -26,10 +26,16 @@ from twisted.internet.error import ProcessExitedAlready
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 
-from inference_lab.service.process import calm_collector, exit_with, on_further_signal, take_signals
+from inference_lab.service.process import (
+    METRICS_VARIABLE,
+    calm_collector,
+    exit_with,
+    on_further_signal,
+    take_signals,
+)
 from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
-from inference_lab.service.shared import METRICS_VARIABLE, Shared, make_shared
+from inference_lab.service.shared import Shared, make_shared
 from inference_lab.storage.database import DatabaseError, end_lost
 
 if TYPE_CHECKING:

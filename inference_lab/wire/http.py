@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.web import http, server
+from twisted.web.http_headers import Headers
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
 from inference_lab.wire.player import CLIENT_LEFT
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
-    from twisted.web.http_headers import Headers
     from twisted.web.resource import IResource
 
     from inference_lab.faults.events import Head
@@ -69,6 +69,21 @@ def _lines_of(head: Head) -> bytes:
 class LabRequest(server.Request):
     """A request whose body is held in memory up to the site's limit, and whose response may be a stream."""
 
+    # Python 3.11 keeps one table of names for all objects of a class while there are no more than 30: Twisted has 29,
+    # and a table of each object's own is a kilobyte more.
+    __slots__ = (
+        "_declared_too_large",
+        "_head",
+        "_is_processed",
+        "body_too_large",
+        "early",
+        "idle_ms",
+        "model",
+        "recording",
+        "streaming",
+        "tally",
+        "trigger",
+    )
     channel: LabChannel
     defaultContentType = None  # every response sets its own, or has no body
 
@@ -111,8 +126,10 @@ class LabRequest(server.Request):
             super().requestReceived(command, path, version)
 
     def body(self) -> bytes:
-        """The whole body."""
-        return self.content.read()
+        """The whole body, once: a stall may last for hours, and its prompt be long."""
+        raw = self.content.read()
+        self.content = BytesIO()
+        return raw
 
     def _process_early(self) -> None:
         """Answer before the body has come; the channel reads and drops what still does."""
@@ -189,6 +206,8 @@ class LabRequest(server.Request):
         lines.append(_lines_of(head))
         lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
         self._head = b"".join(lines)
+        # A stall may last for hours, and the headers are a tenth of its memory.
+        self.requestHeaders = self.responseHeaders = Headers()
 
     def send_raw(self, data: bytes) -> int:
         """Write bytes as they are; answers their number."""
@@ -375,6 +394,7 @@ class LabChannel(http.HTTPChannel):
         if self._dismissal is not None and self._dismissal.active():
             self._dismissal.cancel()
         super().connectionLost(reason)
+        self.requests.clear()  # their recordings point back at us, and the collector comes seldom
 
 
 def _is_utf8(data: bytes) -> bool:

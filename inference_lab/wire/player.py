@@ -107,6 +107,11 @@ class Player:
         return self.content_frames + self._more_words
 
     @property
+    def speaking_us(self) -> int:
+        """From the first content to the last so far: the sum of the times between them."""
+        return self._last_us - self._first_us
+
+    @property
     def is_paused(self) -> bool:
         """Whether it waits for its reader."""
         return self._paused
@@ -313,5 +318,5 @@ class Player:
             self._turn.cancel()
         if self._ending is not None:
             self._ending.stop()
-        self.request.model.further_us.sum_us += self._last_us - self._first_us
+        self.request.model.further_us.sum_us += self.speaking_us
         self._on_end(self, outcome)

@@ -8,10 +8,11 @@ import pytest
 
 from .prometheus import samples_of
 from .rawclient import CHAT, COMPLETIONS, Connection, ask, fault_request, payload, request
-from .server import eventually
+from .server import eventually, start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from .prometheus import Samples
     from .server import Server
@@ -65,9 +66,12 @@ def test_what_is_refused_counts_under_few_names_whatever_was_asked_for(server: S
 def test_a_stalled_stream_shows_while_it_hangs_and_a_client_that_leaves_as_what_it_is(server: Server) -> None:
     before = samples_of(server)
     with Connection(server.address) as connection:
-        connection.send(fault_request(CHAT, "stall;after_chunks=1;delay_ms=0"))
-        connection.until(b"x0000")
+        connection.send(fault_request(CHAT, "stall;after_chunks=3;delay_ms=2"))
+        connection.until(b"x0002")
         during = samples_of(server)
+    model = {"model_name": "lab"}
+    assert grown(before, during, "vllm:inter_token_latency_seconds_count", model) == 2
+    assert grown(before, during, "vllm:inter_token_latency_seconds_sum", model) >= 0.003
     for gauge in (
         "inference_lab_stalled_streams",
         "inference_lab_live_streams",
@@ -76,6 +80,17 @@ def test_a_stalled_stream_shows_while_it_hangs_and_a_client_that_leaves_as_what_
         assert during[gauge, ()] >= 1
     labels = {"route": CHAT, "model_name": "lab", "trigger": "header", "ending": "client_left"}
     assert eventually(lambda: grown(before, samples_of(server), REQUESTS, labels) == 1)
+
+
+def test_a_directory_for_the_metrics_of_others_is_left_to_them(
+    configs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "gone"))
+    lone = start(configs)
+    try:
+        assert samples_of(lone)["inference_lab_live_streams", ()] == 0
+    finally:
+        lone.stop()
 
 
 def test_the_engines_load_shows_under_vllms_names(server: Server) -> None:

@@ -1,0 +1,53 @@
+"""What a death puts into frames of the answer beside what they say: counts of tokens, an empty finish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inference_lab.answers.shapes import Counts
+from inference_lab.faults.death import EMPTY_EACH
+
+if TYPE_CHECKING:
+    from inference_lab.answers.shapes import Shape
+    from inference_lab.faults.death import Death
+
+
+class Inserts:
+    """Those of `death` on an endpoint's `shape`. `tokens` are always the ids of the answer said so far."""
+
+    def __init__(self, death: Death, shape: Shape, prompt_tokens: int) -> None:
+        self._death = death
+        self._dialect = shape.dialect
+        self._prompt_tokens = prompt_tokens
+        self.in_each = death.finish == EMPTY_EACH or death.usage.endswith("_chunk")
+        """Whether there are any in every frame."""
+
+    def counts(self, tokens: int) -> Counts:
+        """The usage that is told."""
+        death = self._death
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
+
+    def into_each(self, frame: bytes, tokens: int) -> bytes:
+        """The frame with what every frame has."""
+        if not self.in_each:
+            return frame
+        death = self._death
+        if death.finish == EMPTY_EACH:
+            frame = frame.replace(self._dialect.open_finish, self._dialect.empty_finish)
+        if death.usage == "every_chunk":
+            return self.with_counts(frame, self.counts(tokens))
+        if death.usage == "null_every_chunk":
+            return _followed_by(frame, b"null")
+        if death.usage == "zero_every_chunk":
+            return self.with_counts(frame, Counts(0, 0))
+        return frame
+
+    def with_counts(self, frame: bytes, counts: Counts) -> bytes:
+        """The frame with counts behind its choices."""
+        return _followed_by(frame, counts.json(total_first=self._dialect.total_first))
+
+
+def _followed_by(frame: bytes, usage: bytes) -> bytes:
+    """The frame with `usage` behind its choices, in place of a null that the dialect has there."""
+    return frame.removesuffix(b"}\n\n").removesuffix(b',"usage":null') + b',"usage":' + usage + b"}\n\n"
