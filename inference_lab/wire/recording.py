@@ -38,10 +38,12 @@ class Rows(Protocol):
 class Recording:
     """One request: what is known of it so far. The web layer tells what it finds out, by a row's field names."""
 
-    def __init__(self, recorder: Recorder, number: int, request: LabRequest, now_us: int) -> None:
+    def __init__(self, recorder: Recorder, number: int, request: LabRequest) -> None:
         self._recorder = recorder
         self._number = number
-        self.begun_us = now_us
+        # One right behind the other: what comes later is told in milliseconds after both.
+        self.begun_us = recorder.pacer.now_us()
+        time_s = recorder.wall_seconds()
         self._is_over = False
         self.channel = request.channel
         self._written_before = request.channel.written_bytes
@@ -52,7 +54,7 @@ class Recording:
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {
-            "time": recorder.wall_seconds(),
+            "time": time_s,
             "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
             "path": request.path.decode("utf-8", "backslashreplace")[:_PATH_CHARACTERS],
             "headers": headers,
@@ -158,7 +160,7 @@ class Recorder:
             return None
         self._settle_on(request.channel)
         self._number += 1
-        recording = Recording(self, self._number, request, self.pacer.now_us())
+        recording = Recording(self, self._number, request)
         self._live.add(recording)
         return recording
 
