@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.http import LabRequest
 
+_PLANS: Final = 256
 FAULT_HEADER: Final = b"x-inference-lab-fault"
 TEST_HEADER: Final = b"x-test-id"
 NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
@@ -52,6 +54,8 @@ class Checks:
         self._models = models
         self._directives = directives
         self._incidents = incidents
+        # Reading one takes longer than all other checks together, and a suite sends the same few again and again.
+        self._plan = lru_cache(maxsize=_PLANS)(lambda text: plan_from_header(text, incidents))
 
     def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
         """Check a request for a completion.
@@ -109,7 +113,7 @@ class Checks:
         self._require_directives()
         raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
-            plan = plan_from_header(raw.decode(), self._incidents)
+            plan = self._plan(raw.decode())
         except UnicodeDecodeError:
             raise bad_directive(str(not_utf8(raw, self._incidents))) from None
         except DirectiveError as error:
