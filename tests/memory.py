@@ -13,7 +13,7 @@ from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.faults.script import STREAM_HEAD
 from inference_lab.wire.endings import Endings
-from inference_lab.wire.http import LabChannel, LabRequest, LabSite
+from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.events import Event
     from inference_lab.wire.player import Player
+    from inference_lab.wire.request import LabRequest
 
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
 

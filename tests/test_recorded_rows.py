@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.faults.modes import MODES
-from inference_lab.wire.http import LabRequest
+from inference_lab.wire.request import LabRequest
 from tests.lab import WORDS
 from tests.wire.rawclient import CHAT, COMPLETIONS, Received, request
 

@@ -15,7 +15,7 @@ from tests.memory import GET, Stage
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 REQUESTS = {
     "1.1": GET,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
     from inference_lab.wire.streams import Streams
 
 _log: Final = Logger()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.metrics_page import MetricsPage
     from inference_lab.web.served import ServedModels
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 _PREFLIGHT: Final = (
     (

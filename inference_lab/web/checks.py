@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inference_lab.faults.directive import Fault
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 _PLANS: Final = 256
 FAULT_HEADER: Final = b"x-inference-lab-fault"

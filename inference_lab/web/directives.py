@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inference_lab.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 _log: Final = Logger()
 

@@ -11,7 +11,7 @@ from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:
     from inference_lab.faults.incident import Incidents
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 _ENDPOINTS: Final = {"chat": True, "completions": False}
 

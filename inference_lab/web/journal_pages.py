@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
 
     from inference_lab.storage.store import Store
-    from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.recording import Recorder
+    from inference_lab.wire.request import LabRequest
 
 _T = TypeVar("_T")
 _LOOK_EVERY_S: Final = 0.05  # other workers write in batches of the same length

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from inference_lab.metrics.exposition import Metrics
     from inference_lab.storage.store import Store
     from inference_lab.web.served import Served
-    from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.request import LabRequest
     from inference_lab.wire.streams import Streams
     from inference_lab.wire.tally import Tally
 

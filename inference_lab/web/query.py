@@ -8,7 +8,7 @@ from urllib.parse import unquote_to_bytes
 from inference_lab.errors import invalid_request
 
 if TYPE_CHECKING:
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 
 def query_of(request: LabRequest) -> dict[str, str]:

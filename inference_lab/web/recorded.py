@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inference_lab.web.directives import Directives
     from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
-    from inference_lab.wire.http import LabRequest
+    from inference_lab.wire.request import LabRequest
 
 _HEALTHY_CLOSE: Final = "terminator"
 

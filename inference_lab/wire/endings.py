@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
 
-    from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.request import LabRequest
 
 _FIRST_LOOK_US: Final = 250_000
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.events import Said
     from inference_lab.wire.endings import Ending, Endings
-    from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.request import LabRequest
 
 _log: Final = Logger()
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.journal.row import Peer
-    from inference_lab.wire.http import LabChannel, LabRequest
+    from inference_lab.wire.http import LabChannel
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.request import LabRequest
 
 REFUSED: Final = "refused"
 

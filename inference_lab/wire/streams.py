@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.events import Event
     from inference_lab.wire.endings import Endings
-    from inference_lab.wire.http import LabRequest
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.player import Outcome
+    from inference_lab.wire.request import LabRequest
 
 _SWEEPS_PER_TIMEOUT: Final = 60
 

@@ -8,7 +8,8 @@ from twisted.internet import abstract, tcp
 from twisted.protocols import tls
 from twisted.web import http, server
 
-from inference_lab.wire.http import LabChannel, LabRequest, LabSite
+from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.request import LabRequest
 
 
 def source(thing: object) -> str:

@@ -1,0 +1,250 @@
+"""A request of ours, and the response that belongs to it: its body within limits, its stream's head, its chunks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote_to_bytes
+
+from twisted.logger import Logger
+from twisted.web import http, server
+from twisted.web.http_headers import Headers
+
+from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
+from inference_lab.wire.player import CLIENT_LEFT
+from inference_lab.wire.tally import NO_MODEL, Tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from twisted.python.failure import Failure
+
+    from inference_lab.faults.events import Head
+    from inference_lab.wire.http import LabChannel
+    from inference_lab.wire.recording import Recording
+
+# What Twisted's table has not, of the statuses that providers answer with: clients show the words in their exceptions.
+_REASONS: Final = http.RESPONSES | {
+    422: b"Unprocessable Entity",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    451: b"Unavailable For Legal Reasons",
+}
+_ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
+_HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
+_CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+_log: Final = Logger()
+
+
+@lru_cache(maxsize=256)
+def _lines_of(head: Head) -> bytes:
+    """The header lines that a script's head asks for; heads are few, and most streams have the same one."""
+    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in head.headers]
+    if head.content_length is not None:
+        lines.append(b"Content-Length: %d\r\n" % head.content_length)
+    return b"".join(lines)
+
+
+class LabRequest(server.Request):
+    """A request whose body is held in memory up to the site's limit, and whose response may be a stream."""
+
+    # Python 3.11 keeps one table of names for all objects of a class while there are no more than 30: Twisted has 29,
+    # and a table of each object's own is a kilobyte more.
+    __slots__ = (
+        "_declared_too_large",
+        "_head",
+        "_is_processed",
+        "body_too_large",
+        "early",
+        "idle_ms",
+        "model",
+        "recording",
+        "streaming",
+        "tally",
+        "trigger",
+    )
+    channel: LabChannel
+    defaultContentType = None  # every response sets its own, or has no body
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - handed on to Twisted
+        super().__init__(*args, **kwargs)
+        self.content: BytesIO = BytesIO()
+        self.body_too_large = False
+        self.early = False  # answered before its body was complete
+        self.streaming = False
+        self._head = b""  # of a stream, until it goes out
+        self.idle_ms: int | None = None  # how long the connection may be idle behind this response
+        self.recording: Recording | None = None
+        self.tally: Tally = self.channel.site.tally
+        self.model = NO_MODEL
+        self.trigger = ""  # what answers, in a word
+        self._is_processed = False
+        self._declared_too_large = False
+
+    # -- the request's body
+
+    def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
+        """The head is complete: refuse a body that announces itself as too large before it comes."""
+        self._declared_too_large = length is not None and length > self.channel.site.max_body_bytes
+        if self._declared_too_large:
+            self._process_early()
+
+    def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
+        """Keep a piece of the body; once it passes the limit, judge the request without the rest."""
+        if self.early:
+            return
+        if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
+            self.body_too_large = True
+            self._process_early()
+        else:
+            self.content.write(data)
+
+    def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
+        """The body is complete: process the request, unless that has happened already."""
+        if not self.early:
+            super().requestReceived(command, path, version)
+
+    def body(self) -> bytes:
+        """The whole body, once: a stall may last for hours, and its prompt be long."""
+        raw = self.content.read()
+        self.content = BytesIO()
+        return raw
+
+    def _process_early(self) -> None:
+        """Answer before the body has come; the channel reads and drops what still does."""
+        channel = self.channel
+        self.early = True
+        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
+        self.responseHeaders.setRawHeaders(b"connection", [b"close"])
+        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001
+
+    # -- routing
+
+    def process(self) -> None:
+        """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        self._is_processed = True
+        recorder = self.channel.site.recorder
+        if recorder is not None:
+            self.recording = recorder.begin(self)
+        error = self._unroutable()
+        if error is None:
+            super().process()
+        else:
+            if self.recording is not None:
+                self.recording.tell(error=error.code)
+            self.write(self.prepare_json(error.status, error.body(), error.headers))
+            self.finish()
+
+    def _unroutable(self) -> ApiError | None:
+        if self._declared_too_large:
+            return body_too_large(self.channel.site.max_body_bytes)
+        left_s = self.channel.site.seconds_left()
+        if left_s is not None:
+            return draining(left_s)
+        # Twisted would take the second slash as the path's first.
+        if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
+            return not_found(repr(self.path)[2:-1])
+        if not _is_utf8(self.getHeader(b"host") or b""):
+            return invalid_request("the Host header is not UTF-8")
+        return None
+
+    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """The connection is gone; a stream that was under way has been reported when this returns."""
+        super().connectionLost(reason)
+        if self.streaming or self.finished or not self._is_processed:
+            return
+        if self.recording is not None:
+            self.recording.end(None, CLIENT_LEFT, reason)
+        self.count(CLIENT_LEFT)
+        _log.info("{request} ended: client left", request=self, recording=self.recording)
+
+    def count(self, ending: str) -> None:
+        """The response is over."""
+        self.tally.count(self.path, self.model.name, self.trigger, ending)
+
+    def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
+        """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
+        return b"localhost"
+
+    # -- the response
+
+    def send_head(self, head: Head) -> None:
+        """Begin a response: its head goes out with the first `send_chunks` or `send_raw`, which follow in this turn.
+
+        In place of Twisted's own first write, which would decide the framing by itself, and look at each header of
+        every stream again.
+        """
+        self.streaming = True
+        self.startedWriting = 1
+        self.idle_ms = head.idle_ms
+        self.setResponseCode(head.status)
+        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
+        lines = [b"%b %d %b\r\n" % (self.clientproto, head.status, _REASONS.get(head.status, b"Unknown"))]
+        for name, values in self.responseHeaders.getAllRawHeaders():
+            lines += [b"%b: %b\r\n" % (name, value) for value in values]
+        lines.append(_lines_of(head))
+        lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
+        self._head = b"".join(lines)
+        # A stall may last for hours, and the headers are a tenth of its memory.
+        self.requestHeaders = self.responseHeaders = Headers()
+
+    def send_raw(self, data: bytes) -> int:
+        """Write bytes as they are; answers their number."""
+        size = len(data)
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        channel = self.channel
+        if data and channel is not None:
+            channel.write(data)
+        return size
+
+    def send_chunks(self, frames: Sequence[bytes], *, last: bool = False) -> int:
+        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes of chunks.
+
+        `last` writes the end of the response with them, and leaves none for `finish` to write.
+        """
+        if not self.chunked:
+            data = b"".join(frames)
+        elif len(frames) == 1:  # the paced stream's case
+            data = b"%x\r\n%b\r\n" % (len(frames[0]), frames[0])
+        else:
+            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
+        size = len(data)
+        if last and self.chunked:
+            data += b"0\r\n\r\n"
+            self.chunked = 0
+        self.send_raw(data)
+        return size
+
+    def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+        """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""
+        return self.prepare(status, body, b"application/json", headers)
+
+    def prepare(
+        self, status: int, body: bytes, content_type: bytes, headers: Iterable[tuple[str, str]] = ()
+    ) -> bytes:
+        """As `prepare_json`, for a body of any type."""
+        self.setResponseCode(status)
+        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
+        for name, value in headers:
+            self.setHeader(name, value)
+        if status != http.NO_CONTENT:
+            self.setHeader(b"content-type", content_type)
+            self.setHeader(b"content-length", b"%d" % len(body))
+        return body
+
+    def __repr__(self) -> str:
+        """Method and path, cut so that a log line stays a line; control characters come escaped."""
+        line = repr(b"%b %b" % (self.method, self.uri))[2:-1]
+        return line if len(line) <= 200 else line[:200] + "…"
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
