@@ -80,17 +80,15 @@ class Directives:
         """
         if self._accepted.test is not None:
             return self._accepted.test
-        for find in (
-            lambda: self.in_header,
-            lambda: self._in_prompt,
-            lambda: self.echo,
-            lambda: self.configured,
-        ):
-            with suppress(ApiError):
-                found = find()
-                if found is not None and found.test is not None:
-                    return found.test
-        return None
+        if self.in_header is not None and self.in_header.test is not None:
+            return self.in_header.test
+        if self._admitted and "<<" in self._proper:  # as both kinds of directives in a prompt begin
+            for find in (lambda: self._in_prompt, lambda: self.echo):
+                with suppress(ApiError):
+                    found = find()
+                    if found is not None and found.test is not None:
+                        return found.test
+        return None if self.configured is None else self.configured.test
 
     @cached_property
     def _in_prompt(self) -> FaultPlan | None:
