@@ -1,6 +1,6 @@
 """Core: tell from a received stream alone whether a gateway's client got the right answer."""
 
-from inference_lab.oracle.judge import NORMAL_FINISHES, Ended, verify
+from inference_lab.oracle.judge import Ended, verify
 from inference_lab.oracle.verdict import Finding, Kind, Note, Outcome, Verdict
 
-__all__ = ["NORMAL_FINISHES", "Ended", "Finding", "Kind", "Note", "Outcome", "Verdict", "verify"]
+__all__ = ["Ended", "Finding", "Kind", "Note", "Outcome", "Verdict", "verify"]

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from inference_lab.answers.answer import NORMAL_FINISHES
 from inference_lab.json_text import Ends, scan
 from inference_lab.oracle.frames import Answer
 from inference_lab.oracle.sse import LINE_LIMIT, Events, may_be_sse
@@ -15,8 +16,6 @@ from inference_lab.oracle.words import Said, WordChecker
 
 Ended = Literal["unknown", "clean", "broken"]
 
-NORMAL_FINISHES: Final = frozenset({"stop", "length", "tool_calls"})
-"""The finish reasons of an answer that is whole."""
 _HEAD_BYTES: Final = 64
 _BOM: Final = codecs.BOM_UTF8
 _BLANKS: Final = b" \t\r\n"

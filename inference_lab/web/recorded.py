@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from inference_lab.answers.answer import NORMAL_FINISHES
 from inference_lab.faults.death import HEALTHY, NONE
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
-from inference_lab.oracle import NORMAL_FINISHES
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
