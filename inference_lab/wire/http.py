@@ -1,8 +1,7 @@
 """HTTP/1.1 as this server speaks it: Site and Channel with the limits and manners of docs/wire.md.
 
 Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
-`HTTPChannel._handlingRequest`, `_dataBuffer`, `_command`, `_path`, `_version`,
-`_respondToBadRequestAndDisconnect` (twisted/web/http.py).
+`HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect` (twisted/web/http.py).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""A request of ours, and the response that belongs to it: its body within limits, its stream's head, its chunks."""
+"""A request of ours, and the response that belongs to it: its body within limits, its stream's head, its chunks.
+
+Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+`HTTPChannel._command`, `_path`, `_version` (twisted/web/http.py).
+"""
 
 from __future__ import annotations
 
