@@ -30,3 +30,8 @@ def response_digits(endpoint: str, body: bytes, fault: str, request_id: bytes) -
         digest.update(len(part).to_bytes(8, "big"))  # a length in front keeps neighbours apart
         digest.update(part)
     return digest.hexdigest()
+
+
+def prompt_text(key: int) -> str:
+    """A conversation's key as clients see it: 16 hex digits."""
+    return f"{key:016x}"

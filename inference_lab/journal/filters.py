@@ -13,7 +13,7 @@ from inference_lab.faults.death import Close
 from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FILTERS: Final = ("prompt", "tag", "request_id", "test", "trigger", "ending", "since")
 MOST_WAIT_S: Final = 60.0
@@ -55,8 +55,8 @@ class Wait(msgspec.Struct, frozen=True):
     count: int
 
 
-def filter_of(query: Mapping[str, str]) -> Filter:
-    """A filter from a query's values, each key one of `FILTERS`.
+def filter_of(query: Mapping[str, str], allowed: Sequence[str] = FILTERS) -> Filter:
+    """A filter from a query's values, each key one of `allowed`.
 
     Raises:
         ValueError: a sentence that begins with the key.
@@ -66,8 +66,8 @@ def filter_of(query: Mapping[str, str]) -> Filter:
             raise ValueError(f"{key}: is {query[key]!r:.60}, expected {expected}")
     values: dict[str, str | float] = {}
     for key, value in query.items():
-        if key not in FILTERS:
-            raise ValueError(f"{key:.60}: no such filter, expected {', '.join(FILTERS)}")
+        if key not in allowed:
+            raise ValueError(f"{key:.60}: no such filter, expected {', '.join(allowed)}")
         values[key] = _number(key, value, most=math.inf) if key == "since" else value
     return msgspec.convert(values, Filter)
 

@@ -125,6 +125,8 @@ class Serving:
         attempts = Attempts(None if shared is None else shared.folder)
         self._pacer = pacer = Pacer(reactor, time.monotonic)
         self.store: Store | None = None
+        self._recorder: Recorder | None = None
+        self._pages: JournalPages | None = None
         if settings.records:
             self.store = Store(
                 settings.journal or (MEMORY if shared is None else shared.journal),
@@ -133,12 +135,10 @@ class Serving:
                 most_rows=settings.journal_rows,
                 most_age_s=settings.journal_age_s,
             )
-        self._recorder: Recorder | None = None
-        if self.store is not None or settings.log_format == "json":
             self._recorder = Recorder(pacer, self.store, time.time)
-        self._pages: JournalPages | None = None
-        if self.store is not None and self._recorder is not None:
             self._pages = JournalPages(self.store, self._recorder, pacer)
+        elif settings.log_format == "json":
+            self._recorder = Recorder(pacer, None, time.time)
         endings = Endings(
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
         )

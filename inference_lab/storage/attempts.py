@@ -10,6 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.errors import attempts_unavailable
+from inference_lab.identity import prompt_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,11 +104,6 @@ def _connect(place: str) -> sqlite3.Connection:
     connection = sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None, uri=True)
     connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
     return connection
-
-
-def prompt_text(key: int) -> str:
-    """A conversation's key as clients see it: 16 hex digits."""
-    return f"{key:016x}"
 
 
 class Attempt:

@@ -11,10 +11,10 @@ from twisted.internet.defer import Deferred
 
 from inference_lab.errors import ApiError, invalid_request
 from inference_lab.journal.conversation import verdicts
-from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
+from inference_lab.journal.filters import Filter, Wait, filter_of, wait_of
 from inference_lab.journal.row import Row
 from inference_lab.storage.database import Database, DatabaseError
-from inference_lab.web.query import query_of
+from inference_lab.web.query import query_of, refused, to_remove
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -52,7 +52,7 @@ class JournalPages:
             wait = wait_of(query.pop("wait", None), query.pop("count", None))
             wanted = filter_of(query)
         except ValueError as error:
-            raise _refused(error) from None
+            raise refused(error) from None
         with self._asking():
             if wait is not None:
                 await self._wait(wanted, wait)
@@ -76,7 +76,7 @@ class JournalPages:
                 {key: value for key, value in (("prompt", prompt), ("test", test)) if value is not None}
             )
         except ValueError as error:
-            raise _refused(error) from None
+            raise refused(error) from None
 
         def question(database: Database) -> bytes:
             return msgspec.json.encode(verdicts(partial(_rows_of, database), prompt=prompt, test=test))
@@ -91,18 +91,7 @@ class JournalPages:
         Raises:
             ApiError: see `rows`.
         """
-        query = query_of(request)
-        everything = query.pop("all", None)
-        try:
-            wanted = filter_of(query)
-        except ValueError as error:
-            raise _refused(error) from None
-        if everything not in {None, "true"}:
-            raise invalid_request(f"all: is {everything!r:.60}, expected true", "all")
-        if wanted == EVERYTHING and everything is None:
-            raise invalid_request("no filter: to remove all rows say all=true", "all")
-        if wanted != EVERYTHING and everything is not None:
-            raise invalid_request("all: goes without a filter", "all")
+        wanted = to_remove(request, "remove all rows")
         with self._asking():
             deleted = await self._ask(lambda database: database.delete(wanted))
         return request.prepare_json(200, msgspec.json.encode({"deleted": deleted}))
@@ -162,8 +151,3 @@ def listed(rows: list[bytes], lost_rows: int) -> bytes:
 
 def _rows_of(database: Database, wanted: Filter) -> list[Row]:
     return [msgspec.json.decode(document, type=Row) for document in database.read(wanted)]
-
-
-def _refused(error: ValueError) -> ApiError:
-    message = str(error)
-    return invalid_request(message, message.partition(":")[0])
