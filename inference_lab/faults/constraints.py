@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from inference_lab.answers.dialects import LAB
-from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death
+from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death, at_defaults
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
@@ -63,7 +63,7 @@ def _countable(death: Death) -> bool:
 
 def _is_plain(death: Death) -> bool:
     """Whether frames are spelled as they are by default and each is a chunk."""
-    return all(getattr(death, key) == getattr(HEALTHY, key) for key in (*SSE_KEYS, "segment", "encoding"))
+    return at_defaults(death, (*SSE_KEYS, "segment", "encoding"))
 
 
 def _has_body(death: Death) -> bool:

@@ -7,11 +7,14 @@ send them, `[DONE]`, the chunked terminator. What an axis means stands in `axes.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from inference_lab.faults.values import Bare, Sub
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ALL: Final = "all"
 NONE: Final = Bare("none")
@@ -117,3 +120,8 @@ HEALTHY: Final = Death()
 DEFAULTS: Final[dict[str, object]] = msgspec.structs.asdict(HEALTHY)
 LABELS: Final = ("name", "test", "times")
 """What changes nothing about the response."""
+
+
+def at_defaults(death: Death, keys: Iterable[str]) -> bool:
+    """Whether a death is the healthy stream on these axes."""
+    return all(getattr(death, key) == getattr(HEALTHY, key) for key in keys)

@@ -14,7 +14,7 @@ from inference_lab.answers.dialects import LAB, Dialect
 from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
-from inference_lab.faults.death import HEALTHY, Close, Death
+from inference_lab.faults.death import HEALTHY, Close, Death, at_defaults
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.faults.events import (
     NOTHING,
@@ -98,14 +98,10 @@ def fault_script(
             events = DeathStream(
                 death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage
             ).events()
-            return events if _leaves_frames_alone(death) else single(events)
+            return events if at_defaults(death, _FRAME_KEYS) else single(events)
 
         events = _streamed(death, shape.dialect, stream)
     return _ended(events, death)
-
-
-def _leaves_frames_alone(death: Death) -> bool:
-    return all(getattr(death, key) == getattr(HEALTHY, key) for key in _FRAME_KEYS)
 
 
 def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.death import HEALTHY, Death
+from inference_lab.faults.death import HEALTHY, Death, at_defaults
 from inference_lab.faults.events import NOTHING, Draft, Frame, Raw, Torn
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _LEADS: Final = (b"\xc3\xa9", b"\xc3\x89")  # é, É
 
 def respelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The events with their frames in the death's spelling of SSE, and a torn one cut."""
-    plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in KEYS)
+    plain = at_defaults(death, KEYS)
     if plain and death.tear == HEALTHY.tear:
         return events
     return _respelled(events, _Speller(death))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from inference_lab.answers.dialects import LAB
-from inference_lab.faults.death import HEALTHY, Death
+from inference_lab.faults.death import HEALTHY, Death, at_defaults
 from inference_lab.faults.leg_keys import CONTENT_KEYS, LEG_KEYS
 from inference_lab.faults.sse import KEYS as SSE_KEYS
 
@@ -43,6 +43,6 @@ def acts_without_stream(death: Death) -> bool:
         return True
     if death.answer_as != HEALTHY.answer_as:
         return death.answer_as != "json"  # which is the answer such a request gets anyway
-    is_plain = all(getattr(death, key) == getattr(HEALTHY, key) for key in STREAM_KEYS)
+    is_plain = at_defaults(death, STREAM_KEYS)
     is_plain = is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
     return is_plain and (death.ttft_ms > 0 or death.strict_params)
