@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-QUIET = ("-p", "no:cacheprovider", "-W", "error")
+QUIET = ("-p", "no:cacheprovider", "-W", "error", "--color=no")
 BARE = ("-p", "no:twisted", "-p", "no:hypothesispytest", "-p", "no:anyio")
 """Without what else our own environment has, which takes its time."""
 
