@@ -61,10 +61,15 @@ def write(folder: Path, models: Mapping[str, str]) -> Path:
 
 
 class KeptRows(dict[int, "Row"]):
-    """Rows by their numbers, the last of each."""
+    """Rows by their numbers, the last of each; `batches` has those that came together."""
 
-    def put(self, number: int, row: Row) -> None:
-        self[number] = row
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[list[Row]] = []
+
+    def put(self, rows: Mapping[int, Row]) -> None:
+        self.update(rows)
+        self.batches.append(list(rows.values()))
 
 
 class MemoryLab:
@@ -73,9 +78,9 @@ class MemoryLab:
     def __init__(self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
-        self.rows = KeptRows()
+        self.handed_over = KeptRows()
         pacer = Pacer(self.clock, self.clock.seconds)
-        recorder = Recorder(pacer, self.rows, lambda: 1_800_000_000.5)
+        self._recorder = recorder = Recorder(pacer, self.handed_over, lambda: 1_800_000_000.5)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
         loaded = load(str(folder), None)
         incidents = loaded.incidents
@@ -107,6 +112,12 @@ class MemoryLab:
             tally=tally,
             reactor=self.clock,
         )
+
+    @property
+    def rows(self) -> KeptRows:
+        """What has been recorded so far, which is handed over if it has not been."""
+        self._recorder.flush()
+        return self.handed_over
 
     def exchange(
         self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.faults.modes import MODES
+from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
 from tests.lab import WORDS
 from tests.wire.rawclient import CHAT, COMPLETIONS, Received, request
@@ -209,6 +210,19 @@ def test_a_row_is_open_while_its_stream_is(lab: MemoryLab) -> None:
     row = only_row(lab)
     assert (row.state, row.ending, row.peer, row.peer_s) == ("ended", "client_left", "fin", 2.5)
     assert (row.words, row.duration_ms) == (3, 2500)
+
+
+def test_rows_are_handed_over_together_and_each_once_a_batch(lab: MemoryLab) -> None:
+    faults = ("ok;delay_ms=0", "stall;delay_ms=0", "ok;delay_ms=0")
+    body = json.dumps(body_of(CHAT, stream=True)).encode()
+    for fault in faults:
+        channel, _ = lab.connect()
+        channel.dataReceived(request("POST", CHAT, body, headers={"x-inference-lab-fault": fault}))
+        lab.clock.advance(0)
+    assert not lab.handed_over
+    lab.clock.advance(BATCH_S)
+    (batch,) = lab.handed_over.batches
+    assert sorted(row.state for row in batch) == ["ended", "ended", "open"]
 
 
 def test_a_stall_keeps_no_body_and_a_client_that_leaves_it_no_cycle(lab: MemoryLab) -> None:

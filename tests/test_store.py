@@ -89,10 +89,10 @@ def store(request: pytest.FixtureRequest, path: str, reactor: Reactor) -> Iterat
 
 def test_a_question_is_answered_from_all_rows_so_far(store: Store, reactor: Reactor) -> None:
     for number in range(5):
-        store.put(number, row(state="open", tag="qu"))
+        store.put({number: row(state="open", tag="qu")})
     assert len(reactor.answer(store.ask(read))) == 5
     for number in range(5):
-        store.put(number, row(tag="qu", words=number))
+        store.put({number: row(tag="qu", words=number)})
     rows = reactor.answer(store.ask(read))
     assert [(found.id, found.state, found.words) for found in rows] == [
         (number + 1, "ended", number) for number in range(5)
@@ -246,7 +246,7 @@ def test_a_locked_file_keeps_rows_waiting_until_it_is_free(
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     store.start()
-    store.put(0, row())
+    store.put({0: row()})
     refused = reactor.answer(store.ask(read))
     assert refused.check(DatabaseError)
     assert str(refused.value) == f"{path}: database is locked"
@@ -263,7 +263,7 @@ def test_rows_that_find_no_room_are_counted_as_lost(
     monkeypatch.setattr(stores, "MOST_WAITING", 3)
     store = store_of(path, reactor)
     for number in range(5):
-        store.put(number, row())
+        store.put({number: row()})
     assert store.lost_rows == 2
     store.start()
     assert len(reactor.answer(store.ask(read))) == 3
@@ -287,7 +287,7 @@ def test_a_full_disk_loses_no_more_than_finds_no_room(
     store.start()
     full.set()
     for number in range(200):
-        store.put(number, row(path="x" * 200))
+        store.put({number: row(path="x" * 200)})
     refused = reactor.answer(store.ask(read))
     assert str(refused.value) == f"{path}: database or disk is full"
     full.clear()
@@ -303,7 +303,7 @@ def test_what_cannot_be_written_at_the_end_is_counted(
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     store.start()
-    store.put(0, row())
+    store.put({0: row()})
     reactor.answer(store.close())
     assert store.lost_rows == 1
     blocker.close()
@@ -322,9 +322,9 @@ def test_a_defect_costs_its_batch_and_not_the_journal(
     monkeypatch.setattr(Database, "write", failing)
     store = store_of(path, reactor)
     store.start()
-    store.put(0, row(words=-1))
+    store.put({0: row(words=-1)})
     assert reactor.answer(store.ask(read)) == []
-    store.put(1, row())
+    store.put({1: row()})
     assert len(reactor.answer(store.ask(read))) == 1
     assert store.lost_rows == 1
     reactor.answer(store.close())

@@ -155,6 +155,8 @@ def _short(value: object) -> object:
 
 def ignored_in(values: Mapping[str, object], effective: frozenset[str]) -> tuple[str, ...]:
     """The fields of a body that were accepted without effect, null being absent."""
+    if values.keys() <= effective:
+        return ()
     names = [name for name, value in values.items() if name not in effective and value is not None]
     return tuple(_cut(name, _NAME_CHARACTERS) for name in names[:_NAMES])
 

@@ -1,4 +1,4 @@
-"""The journal's own thread: rows come in at once and are written in batches, questions wait for their answers.
+"""The journal's own thread: rows come in batches and are written at once, questions wait for their answers.
 
 The reactor never waits for the disk. What cannot be written is kept and tried again, as far as there is room; what does
 not fit is lost, counted and logged.
@@ -10,6 +10,7 @@ import os
 import threading
 from collections import deque
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from twisted.internet.defer import Deferred, fail
@@ -19,13 +20,12 @@ from twisted.python.failure import Failure
 from inference_lab.storage.database import Database, DatabaseError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from inference_lab.journal.row import Row
 
 _T = TypeVar("_T")
 
-BATCH_S: Final = 0.05
 _RETRY_S: Final = 1.0
 MOST_WAITING: Final = 10_000
 """Rows that may wait to be written: some 20 MB."""
@@ -60,8 +60,8 @@ class Store:
         self._unwritten: dict[int, Row] = {}  # the thread's own: taken from `_rows`, to be written next
         self._questions: deque[tuple[Callable[[Database], Any], Deferred[Any]]] = deque()
         self._something = threading.Event()
-        self._hurry = threading.Event()
         self._closed: Deferred[None] | None = None
+        self._failed: str | None = None  # why the last attempt to write did
         self._is_losing = False
         self._thread: threading.Thread | None = None
 
@@ -72,23 +72,20 @@ class Store:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, number: int, row: Row) -> None:
+    def put(self, rows: Mapping[int, Row]) -> None:
         """See `Rows.put`."""
-        if self._closed is not None:
-            self.lost_rows += 1
-            return
-        if self.waiting_rows >= MOST_WAITING:
-            self.lost_rows += 1
-            if not self._is_losing:
-                self._is_losing = True
-                _log.error(
-                    "journal {path}: {count} rows wait to be written, further ones are lost",
-                    path=self.path,
-                    count=MOST_WAITING,
-                )
-            return
-        self._rows.append((number, row))
-        if not self._something.is_set():
+        room = 0 if self._closed is not None else max(0, MOST_WAITING - self.waiting_rows)
+        lost = max(0, len(rows) - room)
+        self.lost_rows += lost
+        if lost and self._closed is None and not self._is_losing:
+            self._is_losing = True
+            _log.error(
+                "journal {path}: {count} rows wait to be written, further ones are lost",
+                path=self.path,
+                count=MOST_WAITING,
+            )
+        self._rows.extend(islice(rows.items(), room))
+        if self._failed is None:  # otherwise the thread looks by itself, not for every batch
             self._something.set()
 
     @property
@@ -102,7 +99,6 @@ class Store:
             return fail(DatabaseError(f"{self.path}: closed"))
         answer: Deferred[_T] = Deferred()
         self._questions.append((question, answer))
-        self._hurry.set()
         self._something.set()
         return answer
 
@@ -112,7 +108,6 @@ class Store:
             self._closed = Deferred()
             if self._thread is None:
                 self._closed.callback(None)
-            self._hurry.set()
             self._something.set()
         return self._closed
 
@@ -142,32 +137,29 @@ class Store:
 
     def _run(self) -> None:
         database: Database | None = None
-        failed: str | None = None
         with suppress(DatabaseError):  # met again, and told, with the first row
             database = Database(self.path, os.getpid())
         while True:
-            self._something.wait(_RETRY_S if self._unwritten else None)
-            if not self._questions and self._closed is None:
-                self._hurry.wait(_RETRY_S if failed else BATCH_S)
+            # What came while the last attempt had failed has set nothing.
+            self._something.wait(_RETRY_S if self._unwritten or self._rows else None)
             self._something.clear()
-            self._hurry.clear()
             closing = self._closed is not None
-            before = failed
+            before, failed = self._failed, None
             try:
                 if database is None:
                     database = Database(self.path, os.getpid())
                 self._write(database)
-                failed = None
             except DatabaseError as error:
                 failed = str(error)
             except Exception:  # noqa: BLE001 - a defect costs the batch, not the journal
                 self._deliver(self._has_lost, len(self._unwritten), Failure())
                 self._unwritten = {}
+            self._failed = failed
             if failed is not None and before is None:
                 self._deliver(self._cannot_write, failed)
             elif failed is None and before is not None:
                 self._deliver(self._found_again)
-            self._answer(database, failed)
+            self._answer(database)
             if closing:
                 if database is not None:
                     database.close()
@@ -183,12 +175,12 @@ class Store:
             database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest)
             self._unwritten = {}
 
-    def _answer(self, database: Database | None, failed: str | None) -> None:
+    def _answer(self, database: Database | None) -> None:
         while self._questions:
             question, answer = self._questions.popleft()
             try:
-                if database is None or failed is not None:
-                    raise DatabaseError(failed or self.path)  # noqa: TRY301 - as if the question had met it
+                if database is None or self._failed is not None:
+                    raise DatabaseError(self._failed or self.path)  # noqa: TRY301 - as if the question had met it
                 found = question(database)
             except Exception:  # noqa: BLE001 - whoever asked is told
                 self._deliver(answer.errback, Failure())

@@ -137,7 +137,7 @@ class JournalPages:
         pause.callback(None)
 
     async def _ask(self, question: Callable[[Database], _T]) -> _T:
-        self._recorder.settle()
+        self._recorder.flush()
         try:
             return await self._store.ask(question)
         except DatabaseError as error:

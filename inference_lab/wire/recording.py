@@ -12,7 +12,7 @@ from inference_lab.journal.row import Row, split_headers
 from inference_lab.wire.transport import is_gone, lost_to, unsent_now
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
@@ -27,13 +27,15 @@ REFUSED: Final = "refused"
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
 _PATH_CHARACTERS: Final = 200
+BATCH_S: Final = 0.05
+"""What a process that is killed may lose of the journal."""
 
 
 class Rows(Protocol):
     """Where rows go. A request's rows come under one number, the last one counts."""
 
-    def put(self, number: int, row: Row) -> None:
-        """Take a row; at once, and never failing."""
+    def put(self, rows: Mapping[int, Row]) -> None:
+        """Take rows; at once, and never failing."""
 
 
 class Recording:
@@ -41,7 +43,7 @@ class Recording:
 
     def __init__(self, recorder: Recorder, number: int, request: LabRequest) -> None:
         self._recorder = recorder
-        self._number = number
+        self.number = number
         # One right behind the other: what comes later is told in milliseconds after both.
         self.begun_us = recorder.pacer.now_us()
         time_s = recorder.wall_seconds()
@@ -80,7 +82,7 @@ class Recording:
 
     def open(self) -> None:
         """The request has been accepted: from now on the journal shows it."""
-        self.hand_over()
+        self._recorder.has_news(self)
 
     def written(self) -> None:
         """The response is written: what the channel writes from now on is another's."""
@@ -113,13 +115,9 @@ class Recording:
         recorder.over(self, settled=not known["bytes_unsent"] or is_gone(self._transport))
 
     def settle(self) -> None:
-        """Look at what is unsent once more, and hand the last row over."""
+        """Look at what is unsent once more, for the last time."""
         self._measure()
-        self.hand_over()
-
-    def hand_over(self) -> None:
-        """Give the journal the row as it stands."""
-        self._recorder.put(self._number, self.row())
+        self._recorder.has_news(self)
 
     def _measure(self) -> None:
         # What is unsent is the connection's last bytes, and those may be of responses behind this one.
@@ -140,8 +138,9 @@ def plain_ending(status: int | None) -> str:
 
 
 class Recorder:
-    """Begins a recording for each request and hands its rows to `rows`.
+    """Begins a recording for each request and hands its rows to `rows`, those of a batch's time together.
 
+    A row is made once a batch, and not for each thing that happens to its request: most are over by then.
     `wall_seconds` is the time that people and other machines know.
     """
 
@@ -151,8 +150,11 @@ class Recorder:
         self._rows = rows
         self._number = 0
         self._live: set[Recording] = set()
+        self._news: dict[int, Recording] = {}
+        self._batch: IDelayedCall | None = None
         self._settling: dict[LabChannel, Recording] = {}
         self._timer: IDelayedCall | None = None
+        self._has_ended = False
 
     def begin(self, request: LabRequest) -> Recording | None:
         """A recording of `request`, unless it looks at the server rather than ask it for something."""
@@ -165,16 +167,21 @@ class Recorder:
         self._live.add(recording)
         return recording
 
-    def put(self, number: int, row: Row) -> None:
-        """Hand a row on."""
-        if self._rows is not None:
-            self._rows.put(number, row)
+    def has_news(self, recording: Recording) -> None:
+        """The journal is to show a recording as it stands when the batch is handed over."""
+        if self._rows is None:
+            return
+        self._news[recording.number] = recording
+        if self._has_ended:
+            self._hand_over()
+        elif self._batch is None:
+            self._batch = self.pacer.clock.callLater(BATCH_S, self._hand_over)
 
     def over(self, recording: Recording, *, settled: bool) -> None:
         """A recording has ended; what is unsent of a whole answer is looked at once more, a little later."""
         self._live.discard(recording)
         if settled:
-            recording.hand_over()
+            self.has_news(recording)
             return
         # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
         self._settle_on(recording.channel)
@@ -187,11 +194,14 @@ class Recorder:
         if settling is not None:
             settling.settle()
 
-    def settle(self) -> None:
-        """Hand over what is still waited for, as it is now."""
+    def flush(self) -> None:
+        """Hand over what is known, and what is still waited for as it is now."""
         if self._timer is not None:
             self._timer.cancel()
             self._settle()
+        if self._batch is not None:
+            self._batch.cancel()
+            self._hand_over()
 
     def _settle(self) -> None:
         self._timer = None
@@ -199,8 +209,15 @@ class Recorder:
         for recording in settling.values():
             recording.settle()
 
+    def _hand_over(self) -> None:
+        self._batch = None
+        news, self._news = self._news, {}
+        if self._rows is not None:
+            self._rows.put({number: recording.row() for number, recording in news.items()})
+
     def end_all(self, ending: str) -> None:
         """The process ends: so does everything that is still open."""
         for recording in list(self._live):
             recording.end(None, ending)
-        self.settle()
+        self.flush()
+        self._has_ended = True  # no timer is left behind
