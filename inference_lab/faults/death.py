@@ -7,14 +7,13 @@ send them, `[DONE]`, the chunked terminator. What an axis means stands in `axes.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from operator import attrgetter
+from typing import Final
 
 import msgspec
 
 from inference_lab.faults.values import Bare, Sub
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 ALL: Final = "all"
 NONE: Final = Bare("none")
@@ -41,7 +40,7 @@ class Close(Enum):
     """Nothing further is sent; the client's next bytes on the connection meet a TCP reset."""
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True):
+class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """One value on each axis; units in the names, `None` where the axis is not in play."""
 
     # what is sent
@@ -122,6 +121,20 @@ LABELS: Final = ("name", "test", "times")
 """What changes nothing about the response."""
 
 
-def at_defaults(death: Death, keys: Iterable[str]) -> bool:
+@cache
+def _getter_of(keys: tuple[str, ...]) -> tuple[attrgetter[object], object]:
+    values_of = attrgetter(*keys)
+    return values_of, values_of(HEALTHY)
+
+
+def at_defaults(death: Death, keys: tuple[str, ...]) -> bool:
     """Whether a death is the healthy stream on these axes."""
-    return all(getattr(death, key) == getattr(HEALTHY, key) for key in keys)
+    values_of, healthy = _getter_of(keys)
+    return bool(values_of(death) == healthy)
+
+
+def changed(death: Death, keys: tuple[str, ...]) -> list[str]:
+    """The axes among these on which a death is not the healthy stream."""
+    if at_defaults(death, keys):  # most are, and several lists of axes are asked about for each request
+        return []
+    return [key for key in keys if getattr(death, key) != getattr(HEALTHY, key)]

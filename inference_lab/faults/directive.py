@@ -64,7 +64,7 @@ def not_utf8(raw: bytes, incidents: Iterable[str] = ()) -> DirectiveError:
     return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}", incidents)
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     """A validated fault: the mode's name, what was set besides, and the death they resolve to.
 
     Of an incident the death knows only what is set besides, and how it ends.

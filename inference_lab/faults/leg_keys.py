@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death
+from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death, changed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +92,7 @@ _INSTANT_STOP: Final[Mapping[str, Value]] = {
 
 def leg_key(death: Death) -> str | None:
     """The first leg-only key that a death has, if any."""
-    return next((key for key in LEG_KEYS if getattr(death, key) != getattr(HEALTHY, key)), None)
+    return next(iter(changed(death, LEG_KEYS)), None)
 
 
 def on_leg(death: Death, progress: int) -> Death | None:

@@ -83,14 +83,18 @@ class FaultPlan(msgspec.Struct, frozen=True):
 
         `take` is asked for an element with `times`, and may raise what it likes where it cannot count.
         """
-        added = self.words_per_leg()
-        begin = 0 if self.every_leg else place_of(leg_of(progress, added), added)
+        begin = 0
+        if not self.every_leg:
+            added = self.words_per_leg()
+            begin = place_of(leg_of(progress, added), added)
         for place, fault in enumerate(self.elements[begin:], begin):
             death = on_leg(fault.death, progress)
             if death is None:
                 return None
             if death.times is None or take(place, death.times):
-                return None if fault.is_engine else msgspec.structs.replace(fault, death=death)
+                if fault.is_engine:
+                    return None
+                return fault if death is fault.death else msgspec.structs.replace(fault, death=death)
         return None
 
     def leg_for(self, progress: int) -> int | None:
@@ -105,7 +109,10 @@ class FaultPlan(msgspec.Struct, frozen=True):
     @property
     def test(self) -> str | None:
         """The id of the test that asks, where an element says it."""
-        return next(iter(self._tests), None)
+        for element in self.elements:
+            if element.death.test is not None:
+                return element.death.test
+        return None
 
     @property
     def _tests(self) -> set[str]:

@@ -14,7 +14,7 @@ from inference_lab.answers.dialects import LAB, Dialect
 from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
-from inference_lab.faults.death import HEALTHY, Close, Death, at_defaults
+from inference_lab.faults.death import HEALTHY, Close, Death, at_defaults, changed
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.faults.events import (
     NOTHING,
@@ -64,6 +64,9 @@ _TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
 
 _FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
+
+_KEYS_OF_ALL_FRAMES: Final = (*(key for key in sse.KEYS if key != "final_blank"), "segment")
+"""The axes that act on all frames alike."""
 
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
 """The longest stream that is collected to be sent in one piece."""
@@ -117,9 +120,8 @@ def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
 def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator[Draft]]) -> Iterator[Event]:
     """The events of a stream; what refuses it is raised now, before the first of them."""
     drafts = stream(death)
-    for key in (*sse.KEYS, "segment"):
-        if getattr(death, key) != getattr(HEALTHY, key) and key != "final_blank":
-            _require_effect(death, key, stream)
+    for key in changed(death, _KEYS_OF_ALL_FRAMES):
+        _require_effect(death, key, stream)
     if death.gap_ms and isinstance(death.segment, int) and death.segment <= _PROBED:
         pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
         if len(list(islice(pieces, 2))) < 2:
