@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from datetime import date
+from typing import TYPE_CHECKING
+
 import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from inference_lab.faults.axes import AXES
 from inference_lab.faults.directive import (
     DirectiveError,
     fault_from_table,
@@ -15,6 +20,11 @@ from inference_lab.faults.directive import (
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.values import U32_MAX, U64_MAX, Bare, Sub
 from tests.wire.contract import MODES as ELEVEN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inference_lab.faults.directive import Fault
 
 ACCEPTED = {
     "reset": ("reset", {}),
@@ -246,6 +256,7 @@ TABLES_REFUSED = [
     ({"mode": "ok", "status": 503, "retry_after": "1\r\n\r\nHTTP/1.1 200"}, "retry_after is '1"),
     ({"mode": "ok", "error": "openai", "code": 2**64}, "code is 18446744073709551616"),
     ({"mode": "ok", "error": "openai", "code": -1}, "code is -1"),
+    ({"mode": "ok", "error": "openai", "code": [1]}, "code is [1]"),
 ]
 
 
@@ -254,3 +265,23 @@ def test_a_malformed_fault_table_is_refused(table: dict[str, object], reason: st
     with pytest.raises(DirectiveError, match="valid modes") as refused:
         fault_from_table(table)
     assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize("key", sorted(AXES))
+def test_whatever_a_table_holds_at_a_key_is_read_or_refused(key: str) -> None:
+    for value in (True, False, -1, 2**70, 1.5, "", "nonsense", [], ["x"], {}, {"x": 1}, date(2026, 1, 1)):
+        with suppress(DirectiveError):
+            fault_from_table({"mode": "ok", key: value})
+
+
+@pytest.mark.parametrize("key", [key for key, axis in AXES.items() if "true" in axis.kind.expected])
+@pytest.mark.parametrize("value", [False, True])
+def test_true_and_false_have_a_table_s_own_type(key: str, *, value: bool) -> None:
+    def settled(read: Callable[[], Fault]) -> str:
+        try:
+            return read().canonical()
+        except DirectiveError as error:
+            return str(error)
+
+    written = settled(lambda: parse_directive(f"ok;after_chunks=3;{key}={str(value).lower()}"))
+    assert settled(lambda: fault_from_table({"mode": "ok", "after_chunks": 3, key: value})) == written

@@ -106,7 +106,7 @@ class Signed:
 
 
 class Choice:
-    """One of some words."""
+    """One of some words; where `true` and `false` are among them, TOML has a type for these."""
 
     def __init__(self, *words: str) -> None:
         self.words = words
@@ -120,9 +120,10 @@ class Choice:
 
     def take(self, value: object) -> Value:
         """See `Kind.take`."""
-        if not isinstance(value, str) or value not in self.words:
+        word = str(value).lower() if isinstance(value, bool) else value
+        if not isinstance(word, str) or word not in self.words:
             raise ValueError(_written(value))
-        return value
+        return word
 
 
 class Flag:
@@ -229,10 +230,8 @@ class Code:
 
     def take(self, value: object) -> Value:
         """See `Kind.take`."""
-        if value in {"null", "absent"}:
-            return Bare(str(value))
         if isinstance(value, str) and not _CONTROL.search(value):
-            return value
+            return Bare(value) if value in {"null", "absent"} else value
         return _CODE_NUMBER.take(value)
 
 
