@@ -37,6 +37,9 @@ the client's departure, and a stall would never end."""
 DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
 
+_LENGTH_DIGITS: Final = 640
+"""What int() takes however low its limit is set (sys.int_info.str_digits_check_threshold)."""
+
 _log: Final = Logger()
 
 
@@ -75,9 +78,15 @@ class LabChannel(http.HTTPChannel):
             abort(self.transport)
 
     def headerReceived(self, line: bytes) -> bool:  # noqa: N802 - Twisted's name
-        """One header line. Twisted passes over `Transfer-Encoding: identity`, which a proxy may read otherwise."""
+        """One header line, refused where Twisted would pass over it or fail at it.
+
+        It passes over `Transfer-Encoding: identity`, which a proxy may read otherwise, and raises at a length of more
+        digits than Python takes for an integer.
+        """
         name, _, value = line.partition(b":")
-        if name.lower() == b"transfer-encoding" and value.strip().lower() != b"chunked":
+        name, value = name.lower(), value.strip()
+        is_unread = name == b"transfer-encoding" and value.lower() != b"chunked"
+        if is_unread or (name == b"content-length" and len(value) > _LENGTH_DIGITS):
             self._respondToBadRequestAndDisconnect()
             return False
         return bool(super().headerReceived(line))

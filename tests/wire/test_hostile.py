@@ -84,6 +84,14 @@ def assert_refused(server: Server, data: bytes) -> None:
     assert ask(server.address, HEALTH).status == 200
 
 
+@pytest.mark.parametrize("digits", [b"9", b"0"])
+def test_a_length_of_more_digits_than_an_integer_may_have_is_a_bare_400(
+    server: Server, digits: bytes
+) -> None:
+    got = exchange(server.address, post(b"Content-Length: " + digits * 5000, body=SMUGGLED))
+    assert got.raw == b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+
 @pytest.mark.parametrize("data", FRAMING.values(), ids=FRAMING)
 def test_ambiguous_framing_is_refused_and_nothing_behind_it_is_served(server: Server, data: bytes) -> None:
     assert_refused(server, data)
