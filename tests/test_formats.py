@@ -255,10 +255,18 @@ def test_arguments_that_break_off_elsewhere_are_refused(arguments: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", ["[1]", "5", '{"a": 1', '{"a" 1}', "{" * 600, '{"a": ' + "9" * 5000 + "}"]
+    ("arguments", "reason"),
+    [
+        ("[1]", "must be a JSON object"),
+        ("5", "must be a"),
+        ('{"a": 1', "must be a whole JSON object"),
+        ('{"a" 1}', "are no JSON: "),
+        ("{" * 600, "must be a whole JSON object"),
+        ('{"a": ' + "9" * 5000 + "}", "hold an integer of too many digits"),
+    ],
 )
-def test_past_arguments_that_are_no_object_are_refused(arguments: str) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_past_arguments_that_are_no_object_are_refused(arguments: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=f"^a call's arguments {reason}"):
         members_of(arguments)
 
 

@@ -35,6 +35,10 @@ def members_of(arguments: str) -> list[Member]:
         value = json.loads(arguments, object_pairs_hook=keep)
     except RecursionError:
         raise ValueError("a call's arguments are nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a call's arguments are no JSON: {error}") from None
+    except ValueError:  # of JSON only int() refuses anything
+        raise ValueError("a call's arguments hold an integer of too many digits") from None
     if not isinstance(value, dict):
         raise ValueError("a call's arguments must be a JSON object")
     return [Member(_text(key), *_value(value)) for key, value in pairs]

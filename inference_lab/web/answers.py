@@ -150,8 +150,8 @@ class Answers:
             ApiError: 400 for what this request cannot meet, or the engine never answer.
         """
         if trigger.fault is not None:
-            require_chunks(request)
             try:
+                require_chunks(request)
                 return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
                 raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None

@@ -9,7 +9,7 @@ import msgspec
 
 from inference_lab.errors import bad_directive, body_too_large, invalid_test_id, not_found
 from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import DirectiveError, not_utf8
+from inference_lab.faults.directive import not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.faults.streaming import acts_without_stream
@@ -114,11 +114,11 @@ class Checks:
         raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
             plan = self._plan(raw.decode())
+            require_chunks(request)
         except UnicodeDecodeError:
             raise bad_directive(str(not_utf8(raw, self._incidents))) from None
-        except DirectiveError as error:
+        except ValueError as error:
             raise bad_directive(str(error)) from None
-        require_chunks(request)
         return plan
 
     def _require_directives(self) -> None:
@@ -207,7 +207,7 @@ def require_chunks(request: LabRequest) -> None:
     """A fault needs chunked framing.
 
     Raises:
-        ApiError: 400 on HTTP/1.0.
+        ValueError: on HTTP/1.0; whose fault it is, the caller says.
     """
     if request.clientproto != b"HTTP/1.1":
-        raise bad_directive("a fault needs HTTP/1.1: without chunks a cut would look like a normal end")
+        raise ValueError("a fault needs HTTP/1.1: without chunks a cut would look like a normal end")

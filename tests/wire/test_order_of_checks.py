@@ -23,6 +23,7 @@ BAD_JSON = b'{"model":'
 BAD_TYPE = payload(CHAT, max_tokens="many")
 NO_STREAM = payload(CHAT, stream=False)
 NOBODY = payload(CHAT, model="nobody")
+RESET_SAID = payload(CHAT, messages=[{"role": "user", "content": "<<fault:reset>>"}])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ CASES = (
     Wrong("model before context", 404, "model_not_found", payload(CHAT, model="nobody", max_tokens=2**31 - 1)),
     Wrong("types before the version of [fault]", 400, "invalid_request", payload(CHAT, model="static", n=2), version="1.0"),
     Wrong("the version of [fault]", 400, BAD, payload(CHAT, model="static"), version="1.0", says="HTTP/1"),
+    Wrong("whose [fault] it is", 400, BAD, payload(CHAT, model="static"), version="1.0", says="static.toml: [fault]"),
+    Wrong("the version of a prompt's", 400, BAD, RESET_SAID, version="1.0", says="in the prompt: reset: a fault needs HTTP/1"),
     Wrong("the version of [fault], no context check", 400, BAD, payload(CHAT, model="static", max_tokens=2**31 - 1), version="1.0"),
     Wrong("context on the engine path", 400, "context_length_exceeded", payload(CHAT, max_tokens=2**31 - 1)),
     Wrong("prompt before model", 400, "invalid_prompt", payload(COMPLETIONS, model="x", prompt=""), target=COMPLETIONS),
