@@ -62,7 +62,7 @@ def wanted_by(options: Namespace) -> Filter:
     Raises:
         ConfigError: a value that is none.
     """
-    given = {name: getattr(options, name) for name in FILTERS if getattr(options, name) is not None}
+    given = {name: value for name in FILTERS if (value := getattr(options, name, None)) is not None}
     try:
         return filter_of(given)
     except ValueError as error:
@@ -84,7 +84,9 @@ def fetch(options: Namespace, wanted: Filter) -> list[Row]:
     query = urlencode(
         {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
     )
-    return _ask(f"{options.url.rstrip('/')}/lab/journal?{query}")
+    if not options.url.startswith(("http://", "https://")):
+        raise ConfigError(f"--url {options.url}: expected http://HOST:PORT, as in {DEFAULT_URL}")
+    return _ask(f"{options.url.rstrip('/')}/lab/journal?{query}".rstrip("?"))
 
 
 def _ask(url: str) -> list[Row]:

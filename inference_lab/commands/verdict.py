@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.commands.journal_rows import fetch, source_parser
+from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
 from inference_lab.commands.offline import run
 from inference_lab.config.toml_reading import ConfigError
 from inference_lab.journal.conversation import Conversation, Leg, verdicts
@@ -39,6 +39,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _judge(options: Namespace) -> list[Conversation]:
+    wanted_by(options)  # a key or id that none can be is said, and not looked for
     judged = verdicts(partial(fetch, options), prompt=options.prompt, test=options.test)
     if not judged:
         raise ConfigError(f"no such conversation: {options.prompt or options.test}")

@@ -281,6 +281,22 @@ def test_a_conversation_is_judged_where_it_was_recorded(server: Server) -> None:
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("verdict", "--prompt", "x"), "verdict: --prompt: is 'x', expected 16 hex digits in lower case"),
+        (("verdict", "--test", "a/b"), "verdict: --test: is 'a/b', expected 1 to 64 letters"),
+        (("journal", "--tag", "QU"), "journal: --tag: is 'QU', expected two lower-case letters"),
+        (("journal", "--url", "localhost:8080"), "journal: --url localhost:8080: expected http://HOST:PORT"),
+    ],
+)
+def test_what_a_command_cannot_ask_for_is_said_in_a_line(given: tuple[str, ...], said: str) -> None:
+    command = [str(BIN / "inference-lab"), *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"inference-lab {said}")
+
+
 @pytest.mark.parametrize("query", ["", "prompt=1&test=2", "test=1&tag=qu", "prompt=1", "test=a%2Fb"])
 def test_a_verdict_is_of_one_key_or_one_test(server: Server, query: str) -> None:
     got = ask(server.address, request("GET", f"/lab/verdict?{query}"))
