@@ -6,13 +6,15 @@ Imports nothing heavy: twistd loads this module to print its help, before the re
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from twisted.python import usage
 
 from inference_lab import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twisted.application.service import IService
 
 
@@ -62,9 +64,24 @@ class Options(usage.Options):
         sys.stdout.write(f"inference-lab {__version__}\n")
         raise SystemExit(0)
 
+    def parseArgs(self, *others: str) -> None:  # noqa: N802 - Twisted's name
+        """Everything is an option; Twisted would not say which word is none."""
+        if others:
+            raise usage.UsageError(f"{others[0]!r} is no option")
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:  # noqa: N802 - Twisted's name
+        """Read the options. Under twistd what is none is one line here: it would list all of them, on stdout."""
+        try:
+            super().parseOptions(options)  # type: ignore[no-untyped-call] # Twisted's has no annotations
+        except usage.UsageError as error:
+            if self.parent is None:
+                raise
+            _fail(f"{error} (twistd inference-lab --help lists the options)")
+
     def getSynopsis(self) -> str:  # noqa: N802 - Twisted's name
         """One line for --help."""
-        return "inference-lab [options]"
+        command = "inference-lab serve" if self.parent is None else "twistd [options] inference-lab"
+        return f"usage: {command} [options]"
 
 
 def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> IService:  # noqa: N802 - the name twistd calls
@@ -81,6 +98,9 @@ def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> ISer
     try:
         return open_service(options, logs_to_stdout=logs_to_stdout)
     except StartError as error:
-        line = " ".join(str(error).split())
-        sys.stderr.write(f"inference-lab: {line}\n")
-        raise SystemExit(1) from None
+        _fail(" ".join(str(error).split()))
+
+
+def _fail(line: str) -> NoReturn:
+    sys.stderr.write(f"inference-lab: {line}\n")
+    raise SystemExit(1) from None

@@ -38,6 +38,7 @@ def run(way: str, tmp_path: Path, *options: str) -> str:
     """Started and run to the end in the test's own directory; the line it ends with."""
     command = [*_prefix(way, tmp_path), *options]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=20, check=False)
+    assert not done.stdout
     return one_line(done.returncode, done.stderr)
 
 
@@ -108,6 +109,11 @@ def test_a_bad_config_in_a_folder(refused: Callable[..., str], tmp_path: Path) -
 def test_a_bad_option(started: Callable[..., str], lab: str) -> None:
     """One that only opening the port finds out, where Twisted leaves a socket behind."""
     assert names(started("--config", lab, "--endpoint", "tcp:70000"), "tcp:70000")
+
+
+@pytest.mark.parametrize("given", ["--colour", "stray"])
+def test_an_option_that_there_is_not(started: Callable[..., str], given: str) -> None:
+    assert names(started(given), given, "--help lists the options")
 
 
 def test_a_busy_port_of_an_endpoint(refused: Callable[..., str], lab: str, busy: int) -> None:
