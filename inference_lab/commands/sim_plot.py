@@ -63,7 +63,7 @@ def _png_converter(path: Path) -> Any:  # noqa: ANN401 - the library has no type
         return import_module("cairosvg")
     except (ImportError, OSError):  # OSError: the library is there, the system's libcairo is not
         raise ConfigError(
-            f"--plot {path}: PNG needs cairosvg (pip install 'inference-lab[plot]') and libcairo; a .svg needs neither"
+            f"--plot {path}: PNG needs cairosvg (pip install cairosvg) and libcairo; a .svg needs neither"
         ) from None
 
 
