@@ -216,10 +216,13 @@ def test_a_file_of_something_else_is_refused_and_kept(
         other.close()
     else:
         file.write_bytes(content)
+    file.chmod(0o644)
     before = file.read_bytes()
     with pytest.raises(DatabaseError, match=reason):
         prepare(str(file))
-    assert file.read_bytes() == before
+    assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (before, 0o644)
+    with pytest.raises(DatabaseError, match=reason):
+        read_file(str(file), EVERYTHING)
 
 
 def test_a_journal_of_another_version_is_refused_and_kept(path: str) -> None:

@@ -180,23 +180,12 @@ def prepare(path: str) -> None:
         DatabaseError: it is not, and cannot be.
     """
     with _told(path):
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(handle, 0o600)
-        finally:
-            os.close(handle)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         with _told(path):
-            (owner,) = connection.execute("PRAGMA application_id").fetchone()
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if owner != _APPLICATION_ID and (owner or tables):
-                raise DatabaseError(f"{path}: a database of another program")
-            if tables and version != _VERSION:
-                raise DatabaseError(
-                    f"{path}: a journal of version {version}, expected {_VERSION}; move it away"
-                )
+            _refuse_others(connection, path)
+            Path(path).chmod(0o600)  # only what is ours; the log beside it gets the same mode
             connection.execute(f"PRAGMA application_id={_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={_VERSION}")
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
@@ -206,6 +195,21 @@ def prepare(path: str) -> None:
     finally:
         connection.close()
     end_lost(path)
+
+
+def _refuse_others(connection: sqlite3.Connection, path: str) -> None:
+    """Leave alone what is neither empty nor a journal of ours.
+
+    Raises:
+        DatabaseError: it is somebody else's, or another version's.
+    """
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if owner != _APPLICATION_ID and (owner or tables):
+        raise DatabaseError(f"{path}: a database of another program")
+    if tables and version != _VERSION:
+        raise DatabaseError(f"{path}: a journal of version {version}, expected {_VERSION}; move it away")
 
 
 def read_file(path: str, wanted: Filter) -> list[bytes]:
@@ -219,6 +223,7 @@ def read_file(path: str, wanted: Filter) -> list[bytes]:
             f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S
         )
         try:
+            _refuse_others(connection, path)
             return _read(connection, wanted)
         finally:
             connection.close()
