@@ -76,6 +76,13 @@ def test_a_directory_leaves_out_files_without_the_named_hardware_and_says_so() -
     )
 
 
+def test_hardware_that_no_file_of_a_directory_has_is_refused_also_beside_constant_latencies() -> None:
+    with pytest.raises(
+        ConfigError, match=r'^\S*configs: no \[hardware\] entry named "b20", expected one of .*b200'
+    ):
+        load(str(CONFIGS), "b20")
+
+
 def test_a_single_file_without_the_named_hardware_is_refused(tmp_path: Path) -> None:
     assert (
         refusal(tmp_path, LLAMA, "b200") == 'x.toml: no [hardware] entry named "b200", expected one of gh200'

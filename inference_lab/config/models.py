@@ -82,7 +82,7 @@ def load(path: str, hardware: str | None) -> Loaded:
         models.append(served)
         if hardware is None and entry is not None:
             pairs.append(f"{served.name}={entry}")
-    if not models or (single and left_out):
+    if left_out and (single or not any(hardware in file.entries for file in files)):
         known = ", ".join(dict.fromkeys(entry for file in files for entry in file.entries))
         raise ConfigError(
             f"{path}: no [hardware] entry named {show_value(hardware)}, expected one of {known}"
