@@ -6,15 +6,17 @@ from itertools import count, repeat
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Burst, Event, Frame, Pause, Raw
+from inference_lab.faults.events import Await, Burst, Event, Frame, Pause, Raw, single
 from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
 from tests.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 A_FRAME = b"3\r\nabc\r\n"
 
@@ -113,6 +115,37 @@ def test_a_paused_player_writes_nothing_and_goes_on_when_resumed() -> None:
     transport.clear()
     stage.clock.advance(0.125)
     assert transport.value() == A_FRAME + b"0\r\n\r\n"
+
+
+BURSTS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 7, 125])), min_size=1, max_size=4)
+STEPS = st.lists(st.tuples(st.sampled_from([0, 1, 7, 124, 125, 600]), st.booleans()), max_size=8)
+
+
+@given(BURSTS, st.sampled_from([0, 125]), STEPS)
+def test_a_burst_is_written_as_the_frames_and_pauses_that_it_stands_for(
+    bursts: list[tuple[int, int]], between_ms: int, steps: list[tuple[int, bool]]
+) -> None:
+    def script() -> Iterator[Event]:
+        for place, (size, every_ms) in enumerate(bursts):
+            if place and between_ms:
+                yield Pause(between_ms)
+            yield Burst([b"%d.%d" % (place, frame) for frame in range(size)], every_ms)
+        yield Close.TERMINATOR
+
+    def written(make: Callable[[], Iterator[Event]]) -> list[tuple[bytes, int, int]]:
+        stage = Stage(make)
+        channel, transport = stage.connect()
+        channel.dataReceived(GET)
+        (player,) = stage.players
+        found = [(body_of(transport), player.frames, player.content_frames)]
+        for step_ms, reads in [*steps, (600, True)]:
+            (channel.resumeProducing if reads else channel.pauseProducing)()
+            stage.clock.advance(step_ms / 1000)
+            found.append((transport.value(), player.frames, player.content_frames))
+            transport.clear()
+        return found
+
+    assert written(script) == written(lambda: single(script()))
 
 
 def test_raw_bytes_wait_for_a_slow_reader_too_and_keep_their_place() -> None:

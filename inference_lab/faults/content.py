@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _VARIED: Final = (1, 2, 4)
 _BURST_FRAMES: Final = 64
+_PACED_FRAMES: Final = 16
+"""Of a stream that has time: some kilobytes, which each of thousands holds."""
 
 
 class Source(Protocol):
@@ -76,9 +78,13 @@ def frames_from(
 
 
 def bursts(
-    pieces: Pieces, frames: int, around: Callable[[Channel], tuple[bytes, bytes] | None]
+    pieces: Pieces, frames: int, around: Callable[[Channel], tuple[bytes, bytes] | None], *, every_ms: int
 ) -> Iterator[Burst | Piece]:
-    """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces."""
+    """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces.
+
+    Nothing is said about the time between two of these, `every_ms` is that within a burst.
+    """
+    size = _PACED_FRAMES if every_ms else _BURST_FRAMES
     for part in pieces.segments:
         affixes = around(part.channel) if isinstance(part, Run) and not part.call else None
         if isinstance(part, Piece) or affixes is None:
@@ -87,8 +93,8 @@ def bursts(
                 yield piece
             continue
         stop = part.start + frames if part.stop is None else min(part.stop, part.start + frames)
-        for start in range(part.start, stop, _BURST_FRAMES):
-            yield Burst(part.framed(start, min(stop, start + _BURST_FRAMES), *affixes))
+        for start in range(part.start, stop, size):
+            yield Burst(part.framed(start, min(stop, start + size), *affixes), every_ms)
         frames -= stop - part.start
 
 

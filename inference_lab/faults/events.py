@@ -64,9 +64,10 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class Burst(msgspec.Struct, frozen=True, gc=False):
-    """Content frames of a word each that are due at once: what a stream without delays mostly consists of."""
+    """Content frames of a word each, each `every_ms` after the one before: what a plain stream mostly consists of."""
 
     frames: list[bytes]
+    every_ms: int = 0
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
@@ -111,9 +112,12 @@ _Of = TypeVar("_Of", Event, Draft)
 
 
 def single(events: Iterable[_Of]) -> Iterator[_Of]:
-    """The events with each burst as the frames it stands for."""
+    """The events with each burst as the frames and pauses it stands for."""
     for event in events:
         if isinstance(event, Burst):
-            yield from (Frame(frame, said=ONE_WORD) for frame in event.frames)
+            for place, frame in enumerate(event.frames):
+                if place and event.every_ms:
+                    yield Pause(event.every_ms)
+                yield Frame(frame, said=ONE_WORD)
         else:
             yield event

@@ -163,9 +163,12 @@ class DeathStream:
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
         )
         pause, has_inserts = self._pause, self._inserts.in_each
-        if pause is None and padded < 0 and repeated is None and self._are_plain:
+        if padded < 0 and repeated is None and self._are_plain:
             before = iter(())
-            for part in bursts(self._pieces, self._frames, self._shape.around):
+            for part in bursts(self._pieces, self._frames, self._shape.around, every_ms=death.delay_ms):
+                if pause is not None and not self._first:
+                    yield pause
+                self._first = False
                 if isinstance(part, Burst):
                     self._tokens += len(part.frames)
                     self._begun = True

@@ -84,6 +84,7 @@ class Player:
         self._due_us = 0
         self._paused = False
         self._next: Event | None = None  # taken from the script, not carried out yet
+        self._place = 0  # in a burst whose frames are paced: of the next one
         self._slot: int | None = None  # waiting for a deadline
         self._turn: IDelayedCall | None = None  # waiting for the reactor's next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
@@ -217,24 +218,25 @@ class Player:
                 elif event.said is not NOTHING:
                     self._count(event.said)
             elif isinstance(event, Burst):
-                batch += event.frames
-                batch_bytes += sum(map(len, event.frames))
-                self.content_frames += len(event.frames)
+                frames = self._due_of(event, now_us) if event.every_ms else event.frames
+                batch += frames
+                batch_bytes += sum(map(len, frames))
+                self.content_frames += len(frames)
+                if self._place:  # there is more of it, and not yet
+                    self._wait(batch)
+                    return
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
-                    self._write(batch)
-                    self._slot = self._pacer.at(self._due_us, self._deadline)
+                    self._wait(batch)
                     return
             elif isinstance(event, Await):
                 self._tokens -= event.tokens
                 if self._tokens < 0:
                     break
             elif isinstance(event, Raw):
-                # Rare enough to go alone: what is framed before it goes first.
-                self._write(batch)
+                self._write_raw(batch, event)
                 batch = []
-                self._write_raw(event)
                 batch_bytes += len(event.data)
             elif isinstance(event, Head):
                 self.request.send_head(event)
@@ -250,13 +252,31 @@ class Player:
                     return
         self._write(batch)
 
+    def _wait(self, batch: list[bytes]) -> None:
+        """What is due is written; what comes next is not."""
+        self._write(batch)
+        self._slot = self._pacer.at(self._due_us, self._deadline)
+
+    def _due_of(self, burst: Burst, now_us: int) -> list[bytes]:
+        """The frames of a paced burst that are due; if that is not all of them, it is the next event once more."""
+        begin = end = self._place
+        self._place = 0
+        while (end := end + 1) < len(burst.frames):
+            self._due_us += burst.every_ms * 1000
+            if self._due_us > now_us:
+                self._next, self._place = burst, end
+                break
+        return burst.frames[begin:end]
+
     def _write_apart(self, batch: list[bytes], data: bytes) -> None:
         """A frame in a send of its own, behind those that were due before it."""
         if batch:
             self._write(batch)
         self._write([data])
 
-    def _write_raw(self, piece: Raw) -> None:
+    def _write_raw(self, batch: list[bytes], piece: Raw) -> None:
+        """Rare enough to go alone: what is framed before it goes first."""
+        self._write(batch)
         self._count(piece.said)
         self.body_bytes += self.request.send_raw(piece.data)
 
