@@ -32,7 +32,9 @@ class KvLayout:
         self._classes = attention.classes
         self.state_bytes = attention.state_bytes
         self._block_size = block_size
+        # False: all layers have windows, or a block of compressed history is under one byte.
         self._grows = self.content_bytes(block_size) > 0
+        self._strided = any(terms.stride for terms in self._classes)
         self.block_bytes = self.content_bytes(block_size) or self.window_bytes(block_size)
         if self.block_bytes == 0:
             raise ValueError(
@@ -54,7 +56,7 @@ class KvLayout:
         """Blocks that hold the content of `positions`."""
         if self._grows:
             return -(-positions // self._block_size)
-        return -(-self.window_bytes(positions) // self.block_bytes)
+        return -(-(self.content_bytes(positions) + self.window_bytes(positions)) // self.block_bytes)
 
     def aux_blocks(self, positions: int) -> int:
         """Blocks that hold what is bounded: windows and recurrent state."""
@@ -72,7 +74,9 @@ class KvLayout:
         """A length that needs no more blocks than a sequence of `positions` that holds `content_blocks`."""
         if positions < self._widest_window:
             return positions
-        return content_blocks * self._block_size if self._grows else inf
+        if self._grows:
+            return content_blocks * self._block_size
+        return positions if self._strided else inf
 
 
 class KvCapacity(NamedTuple):

@@ -11,7 +11,14 @@ import pytest
 from inference_lab.catalog import Catalog
 from inference_lab.engine.attention import AttentionTerms
 from inference_lab.engine.kv import KvLayout, kv_capacity, rank_count
-from inference_lab.engine.model_spec import AttentionLayers, LinearLayers, ModelSpec, WeightStream
+from inference_lab.engine.model_spec import (
+    AttentionLayers,
+    History,
+    LinearLayers,
+    MlaLayers,
+    ModelSpec,
+    WeightStream,
+)
 from inference_lab.engine.weights import projection_bytes, projection_dtype, projection_params, weight_bytes
 
 if TYPE_CHECKING:
@@ -85,6 +92,20 @@ def test_a_model_with_windows_only_stops_holding_more_content_blocks_at_the_wind
     assert layout.block_bytes == 16 * 2 * 8 * 2
     assert [layout.content_blocks(positions) for positions in (1, 16, 17, 100, 5000)] == [1, 1, 2, 7, 7]
     assert {layout.aux_blocks(positions) for positions in (1, 16, 17, 100, 5000)} == {1}
+
+
+def test_a_history_under_one_byte_per_block_is_counted_with_the_window() -> None:
+    history = History(compress_ratio=128)
+    layers = (MlaLayers(count=1, latent_dim=10, kv_precision="fp8", window=100, history=history),)
+    weights = (WeightStream(precision="bf16", active_params=10, resident_params=10),)
+    layout = KvLayout(
+        ModelSpec(name="Tiny", hidden_dim=8, max_seq_len=100, weights=weights, layers=layers), 10
+    )
+    assert layout.block_bytes == 10 * 10
+    # 10 bytes per position up to the window, and 10 more per 128 positions.
+    assert [layout.content_blocks(positions) for positions in (1, 10, 99, 100, 2000)] == [1, 1, 10, 11, 12]
+    assert layout.covered(2000, 12) < 10_000
+    assert layout.content_blocks(10_000) == 18
 
 
 def test_windows_beside_whole_context_lie_in_auxiliary_blocks() -> None:
