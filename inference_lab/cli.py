@@ -24,17 +24,22 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
   step      price one step of a simulated deployment
   --version
 """
+_INTERRUPTED: Final = 130
 
 
 def main() -> None:
-    """Run a subcommand; exits with its status."""
+    """Run a subcommand; exits with its status, 130 for one that Ctrl-C interrupts (as a shell says it)."""
     arguments = sys.argv[1:]
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"inference-lab {__version__}\n")
     elif not arguments or arguments[0] in {"--help", "-h", "help"}:
         sys.stdout.write(_USAGE)
     elif arguments[0] in _COMMANDS:
-        sys.exit(_COMMANDS[arguments[0]](arguments[1:]))
+        try:
+            status = _COMMANDS[arguments[0]](arguments[1:])
+        except KeyboardInterrupt:
+            status = _INTERRUPTED
+        sys.exit(status)
     else:
         _fail(f"no command {arguments[0]!r}; there are: {', '.join(_COMMANDS)}")
 

@@ -13,6 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from inference_lab import cli
 from inference_lab.commands import sim as sim_command
 from inference_lab.commands.sim import main
 
@@ -26,6 +27,11 @@ SAMPLE = [
     if scenario["name"] not in {"kv_preemption_priority", "priority_queue_is_fifo"}
 ]
 LLAMA = ["--config", str(CONFIGS / "llama-3.1-8b-instruct.toml")]
+COMMAND = [
+    *(sys.executable, "-c"),
+    "import sys; from inference_lab.commands.sim import main; sys.exit(main(sys.argv[1:]))",
+    *(*LLAMA, "--trace"),
+]
 TRACE = '[{"id": "a", "arrival": 0.5, "prompt_tokens": 1000, "output_tokens": 24}]'
 
 
@@ -166,6 +172,11 @@ def test_a_png_without_cairosvg_says_what_to_install(
             [],
             "standard input: [1].id is 'a', which an earlier request has already",
         ),
+        (
+            TRACE.replace("}]", ', "prompt_block_ids": [1, 2]}]'),
+            ["--set", "scheduler.block_size=512"],
+            "standard input: [0].prompt_block_ids has 2 ids, expected at most 1: the full blocks of 512 in",
+        ),
         (TRACE, ["--plot", "run.pdf"], "--plot run.pdf: expected a name that ends in .svg or .png"),
         (
             TRACE,
@@ -227,12 +238,49 @@ def test_a_long_run_shows_a_bar_on_a_terminal_and_wipes_it(
 
 
 def test_a_reader_that_has_seen_enough_brings_no_traceback() -> None:
-    code = "import sys; from inference_lab.commands.sim import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", code, *LLAMA, "--trace", "-"]
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE.parent
+        [*COMMAND, "-"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=HERE.parent,
     ) as child:
         assert child.stdout is not None
         child.stdout.close()
         _, err = child.communicate(TRACE.encode())
     assert (child.returncode, err) == (1, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    with (
+        Path("/dev/full").open("w") as full,
+        subprocess.Popen(
+            [*COMMAND, "-"], stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE, cwd=HERE.parent
+        ) as child,
+    ):
+        _, err = child.communicate(TRACE.encode())
+    assert (child.returncode, err) == (1, b"inference-lab sim: cannot write: No space left on device\n")
+
+
+def test_a_closed_standard_input_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)  # what Python makes of one that is closed
+    assert main([*LLAMA, "--trace", "-"]) == 1
+    assert capsys.readouterr().err == "inference-lab sim: standard input: cannot be read: it is closed\n"
+
+
+def test_an_interrupt_ends_a_run_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sim_command, "simulate", interrupted)
+    monkeypatch.setattr(sys, "argv", ["inference-lab", "sim", *LLAMA, "--trace", "-"])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TRACE.encode())))
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")

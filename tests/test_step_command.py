@@ -105,7 +105,8 @@ def test_the_table_shows_the_parts_of_the_step(
         ("[", LLAMA, "standard input: not valid JSON: "),
         ("[" * 5000, LLAMA, "standard input: nested too deeply"),
         ("[]", LLAMA, "standard input: the batch is empty, expected at least one entry"),
-        ("{}", LLAMA, "standard input: "),
+        ("{}", LLAMA, "standard input: the top level is a table, expected an array"),
+        ("null", LLAMA, "standard input: the top level is null, expected an array"),
         (BATCH.replace("2}", "0}"), LLAMA, "standard input: [0].count is 0, expected an integer >= 1"),
         (
             BATCH.replace("decode", "d"),
@@ -140,6 +141,11 @@ def test_the_table_shows_the_parts_of_the_step(
             BATCH,
             [*LLAMA, "--set", "seats=1"],
             f"{LLAMA[1]} with --set: hardware.gh200.seats is an unknown key",
+        ),
+        (
+            BATCH,
+            [*LLAMA, "--set", "time_correction.alpha=inf"],
+            f"{LLAMA[1]} with --set: hardware.gh200.time_correction.alpha is inf, expected a finite number",
         ),
         (
             BATCH,

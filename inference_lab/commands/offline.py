@@ -15,7 +15,7 @@ from msgspec import Struct
 from inference_lab.catalog import Catalog
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.incident_file import load_incidents
-from inference_lab.config.toml_reading import ConfigError, Table, read_toml, show_value
+from inference_lab.config.toml_reading import ConfigError, Table, read_toml, refuse_non_finite, show_value
 from inference_lab.engine.deployment_spec import Deployment
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ def run(prog: str, command: Callable[[], None]) -> int:
     except ConfigError as error:
         sys.stderr.write(f"{prog}: {error}\n")
         return 1
-    except BrokenPipeError:  # the reader has seen enough; nothing may be flushed at exit any more
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # else the reader has seen enough
+            sys.stderr.write(f"{prog}: cannot write: {error.strerror}\n")
+        # Nothing may be flushed at exit any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
@@ -91,6 +94,7 @@ def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> 
     if settings:
         source = f"{config} with --set"
         _apply(settings, document["hardware"][entry], document)
+        refuse_non_finite(document, source)
     deployment = parse_deployment_file(document, source, incidents).deployment(entry, Catalog())
     model = document["model"]
     return Offline(deployment, path.stem, model if isinstance(model, str) else deployment.model.name, entry)
@@ -134,6 +138,8 @@ def read_json(path: str) -> tuple[object, str]:
     shown = "standard input" if path == "-" else path
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+    except AttributeError:  # what Python makes of a standard input that is closed
+        raise ConfigError(f"{shown}: cannot be read: it is closed") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:

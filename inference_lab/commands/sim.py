@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     def command() -> None:
         write_plot = None if options.plot is None else plot_writer(Path(options.plot))
         offline = load_offline(options.config, options.hardware, options.settings)
-        arrivals = parse_trace(*read_json(options.trace))
+        arrivals = parse_trace(*read_json(options.trace), offline.deployment.scheduler.block_size)
         requests = [request for _, request in arrivals]
         cluster = Cluster(offline.deployment)
         statistics = Statistics(cluster)

@@ -35,11 +35,12 @@ class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
-def parse_trace(content: object, file: str) -> list[tuple[float, Request]]:
+def parse_trace(content: object, file: str, block_size: int) -> list[tuple[float, Request]]:
     """Arrivals (seconds, request) from a list of requests, or from an object with such a list under `requests`.
 
     Raises:
-        ConfigError: an entry of another shape, or an id that occurs twice.
+        ConfigError: an entry of another shape, an id that occurs twice, or more content ids than the prompt has full
+        blocks of `block_size` positions: they were made for another size, or would share what is generated.
     """
     where = ""
     if isinstance(content, dict) and "requests" in content:
@@ -53,6 +54,12 @@ def parse_trace(content: object, file: str) -> list[tuple[float, Request]]:
                 f"{file}: {where}[{index}].id is {entry.id!r}, which an earlier request has already"
             )
         seen.add(entry.id)
+        full_blocks = entry.prompt_tokens // block_size
+        if len(entry.prompt_block_ids) > full_blocks:
+            raise ConfigError(
+                f"{file}: {where}[{index}].prompt_block_ids has {len(entry.prompt_block_ids)} ids, expected at most"
+                f" {full_blocks}: the full blocks of {block_size} in {entry.prompt_tokens} prompt tokens"
+            )
         request = Request(
             entry.id,
             entry.prompt_tokens,

@@ -57,7 +57,7 @@ def read_toml(path: Path, shown: str) -> Table:
         raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         tables = tomli.loads(text)
-        _refuse_non_finite(tables, shown)
+        refuse_non_finite(tables, shown)
     except RecursionError:
         raise ConfigError(f"{shown}: nested too deeply") from None
     except ValueError as error:  # TOMLDecodeError, and int() on thousands of digits
@@ -65,8 +65,12 @@ def read_toml(path: Path, shown: str) -> Table:
     return tables
 
 
-def _refuse_non_finite(tables: Table, shown: str) -> None:
-    """TOML has nan and inf; no key of ours means anything with them."""
+def refuse_non_finite(tables: Table, shown: str) -> None:
+    """TOML has nan and inf; no key of ours means anything with them.
+
+    Raises:
+        ConfigError: the first that is found in `tables`, which messages call `shown`.
+    """
     stack: list[tuple[str, Any]] = [("", tables)]
     while stack:
         where, value = stack.pop()
@@ -92,6 +96,8 @@ def show_value(value: object) -> str:
         return "a table"
     if isinstance(value, list):
         return "an array"
+    if value is None:
+        return "null"
     text = f'"{value}"' if isinstance(value, str) else str(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
@@ -107,7 +113,7 @@ def convert(value: object, kind: type[T], *, file: str, where: str) -> T:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{file}: {_reworded(error, value, kind, where)}") from None
     except RecursionError:
-        raise ConfigError(f"{file}: {where}: nested too deeply") from None
+        raise ConfigError(f"{file}: {where or 'the top level'}: nested too deeply") from None
 
 
 def _reworded(error: msgspec.ValidationError, value: object, kind: object, where: str) -> str:
@@ -137,7 +143,7 @@ def _reworded(error: msgspec.ValidationError, value: object, kind: object, where
         expected = "one of " + ", ".join(str(choice) for choice in described.values)
     else:
         expected = _QUOTED.sub(_plain_words, what.removeprefix("Expected ").partition(", got ")[0])
-    return f"{where} is {show_value(value)}, expected {expected}"
+    return f"{where or 'the top level'} is {show_value(value)}, expected {expected}"
 
 
 def _narrowed(described: inspect.Type, value: object) -> inspect.Type:
