@@ -167,6 +167,16 @@ def test_what_is_wrong_is_one_line_and_status_1(
     assert err.count("\n") == 1
 
 
+def test_a_batch_is_counted_and_not_laid_out_for_cascade_attention_either(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = BATCH.replace("2}", "4000000000}")  # a list of so many would not fit in memory
+    cascade = "scheduler.enable_cascade_attention=true"
+    alone = step(capsys, monkeypatch, batch, *LLAMA)
+    assert alone[0] == 0
+    assert step(capsys, monkeypatch, batch, *LLAMA, "--set", cascade) == alone
+
+
 @pytest.mark.parametrize("arguments", [[], ["--config"], [*LLAMA, "--batch", "-", "--speed", "2"]])
 def test_a_wrong_option_is_one_line_and_status_1(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

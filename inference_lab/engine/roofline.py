@@ -66,7 +66,8 @@ class BatchWork:
         self.entries = 0
         self.flops: list[float] = [0] * len(terms.dtypes)
         self.kv_bytes = 0
-        self._contexts: list[int] | None = [] if cascades else None
+        # Mean contexts, and how many entries have each.
+        self._contexts: list[tuple[int, int]] | None = [] if cascades else None
 
     def add(self, context_tokens: int, new_tokens: int, *, decode: bool, count: int = 1) -> None:
         """`count` entries, each of `new_tokens` on top of `context_tokens`; priced at their mean context."""
@@ -86,7 +87,7 @@ class BatchWork:
             read += layer.read_bytes(positions, attended)
         self.kv_bytes += int(read) * count
         if self._contexts is not None:
-            self._contexts += [positions] * count
+            self._contexts.append((positions, count))
 
     def add_linear_decodes(self, count: int, positions: int) -> None:
         """`count` decodes at `positions` in all, each at `terms.linear_from` or more. Not for work that cascades."""
@@ -99,7 +100,10 @@ class BatchWork:
     def read_together(self, shared_positions: int) -> None:
         """Let all entries, two or more, read their first `shared_positions` once (cascade attention)."""
         if self._contexts is not None:
-            rest = (self._terms.read_bytes(max(0, context - shared_positions)) for context in self._contexts)
+            rest = (
+                self._terms.read_bytes(max(0, context - shared_positions)) * count
+                for context, count in self._contexts
+            )
             self.kv_bytes = self._terms.read_bytes(shared_positions) + sum(rest)
 
 
