@@ -344,6 +344,13 @@ def test_a_bad_file_is_refused_in_one_line_that_names_key_value_and_remedy(
     assert refusal(tmp_path, text).startswith(f"x.toml: {expected}")
 
 
+@pytest.mark.parametrize("table", ["foo = 1\n" + LLAMA, LLAMA + "foo = 1", LLAMA + "spec = { foo = 1 }"])
+def test_no_message_offers_a_key_that_is_always_refused(tmp_path: Path, table: str) -> None:
+    message = refusal(tmp_path, table)
+    assert "foo is an unknown key, expected one of " in message
+    assert not re.search("speculative|decode_router|memory(?!_)", message)
+
+
 def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"name = '\xff'")
     cases = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from inference_lab.answers.dialects import DIALECTS
-from inference_lab.config.toml_reading import ConfigError, Table, convert, join_key, show_value
+from inference_lab.config.toml_reading import ConfigError, Refused, Table, convert, join_key, show_value
 from inference_lab.engine.deployment_spec import (
     Deployment,
     RoundRobin,
@@ -69,9 +69,9 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
     latency: Latency | None = None
     format: str = "lab"
     dialect: str = "lab"
-    speculative: dict[str, Any] | None = None
-    decode_router: dict[str, Any] | None = None
-    memory: dict[str, Any] | None = None
+    speculative: Refused = None
+    decode_router: Refused = None
+    memory: Refused = None
 
     def __post_init__(self) -> None:
         # Names stand in log lines, error answers and URLs.
@@ -84,7 +84,7 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
 class InlineHardware(HardwareSpec, frozen=True, forbid_unknown_fields=True):
     """An inline `spec`, which may hold one table that we leave out."""
 
-    memory: dict[str, Any] | None = None
+    memory: Refused = None
 
 
 class HardwareEntry(Struct, frozen=True, forbid_unknown_fields=True):
@@ -98,9 +98,9 @@ class HardwareEntry(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: dict[str, Any] = {}
     router: RouterSpec | None = None
     time_correction: TimeCorrection | None = None
-    speculative: dict[str, Any] | None = None
-    decode_router: dict[str, Any] | None = None
-    memory: dict[str, Any] | None = None
+    speculative: Refused = None
+    decode_router: Refused = None
+    memory: Refused = None
 
 
 class DeploymentFile(Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 import tomli
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Table = dict[str, Any]
+Refused: TypeAlias = Annotated[Table | None, msgspec.Meta(extra={"refused": True})]
+"""A table that is known only to be refused with its reason; no message offers its key."""
 
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # The three shapes of msgspec's message (0.20): what is wrong, then where.
@@ -172,7 +174,8 @@ def _known_keys(described: inspect.Type) -> list[str]:
     if not isinstance(described, inspect.StructType):
         return []
     tag = [described.tag_field] if described.tag_field is not None else []
-    return [*tag, *(field.encode_name for field in described.fields)]
+    fields = [field for field in described.fields if not isinstance(field.type, inspect.Metadata)]
+    return [*tag, *(field.encode_name for field in fields)]
 
 
 def _plain_words(quoted: re.Match[str]) -> str:
