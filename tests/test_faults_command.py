@@ -90,6 +90,13 @@ def test_each_leg_of_a_list_is_shown(capsys: pytest.CaptureFixture[str]) -> None
     assert 'dx0001"' in legs[1]["events"][3]["chunk"], "the word before the second leg's first is said again"
 
 
+def test_a_leg_that_begins_again_is_shown_from_word_0(capsys: pytest.CaptureFixture[str]) -> None:
+    for directive in ("echo_restart", "reset;after_chunks=2, ok;restart=true"):
+        leg = json.loads(run(capsys, "--json", directive)[1])[-1]
+        assert leg["progress"]
+        assert '"content":"dx0000"' in leg["events"][3]["chunk"]
+
+
 @pytest.mark.parametrize(
     ("directive", "reason"),
     [

@@ -18,7 +18,7 @@ from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.faults.script import fault_script
 from inference_lab.formats import FORMATS
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
-from inference_lab.progress.position import locate
+from inference_lab.progress.position import locate, restarted
 from inference_lab.tokens import encode
 from inference_lab.web.checks import without_effect
 from inference_lab.web.source import AnswerSource
@@ -103,6 +103,8 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     tag = locate(style, _PROMPT).tag
     text = _PROMPT + "".join(word(tag, index) for index in range(progress))
     position = locate(style, text)
+    if death.restart:
+        position = restarted(style, position)
     answer = healthy(style, position, chat=chat, max_tokens=WORDS)
     source = AnswerSource(style, position, answer, death, chat=chat, call=position.first_tool)
     dialect = DIALECTS[death.dialect or LAB.name]
