@@ -240,6 +240,12 @@ def test_every_value_in_range_is_read_back(mode: str, after_chunks: int, delay_m
     assert fault.canonical() == f"{mode};after_chunks={after_chunks};delay_ms={delay_ms};utf8=false"
 
 
+def test_a_table_says_true_as_toml_does() -> None:
+    for value in (True, "true"):
+        assert fault_from_table({"mode": "no_done", "done": value}).death.done == "true"
+    assert fault_from_table({"mode": "ok", "done": False}) == parse_directive("ok;done=false")
+
+
 TABLES_REFUSED = [
     ({}, "mode is missing"),
     ({"mode": 1}, "mode is 1, expected a string"),
@@ -257,6 +263,7 @@ TABLES_REFUSED = [
     ({"mode": "ok", "error": "openai", "code": 2**64}, "code is 18446744073709551616"),
     ({"mode": "ok", "error": "openai", "code": -1}, "code is -1"),
     ({"mode": "ok", "error": "openai", "code": [1]}, "code is [1]"),
+    ({"mode": "ok", "length": "+20"}, "length is '+20', expected a number +n or -n"),
 ]
 
 

@@ -218,7 +218,7 @@ def test_on_a_models_first_leg_nothing_is_left_of_a_fault_that_is_for_others() -
         ("ok;instant_stop=true;usage_off_by=+1", "ok: instant_stop says nothing"),
         ("reset;usage_off_by=+1", "reset: usage_off_by needs counts on the wire"),
         ("overloaded_429;skip=1", "overloaded_429: skip goes with a stream"),
-        ("ok;usage_off_by=1", "usage_off_by is '1', expected +n or -n or none"),
+        ("ok;usage_off_by=1", "usage_off_by is '1', expected a number +n or -n or none"),
         ("ok;skip=2;after_chunks=0", "ok: skip needs a word to act on"),
     ],
 )

@@ -85,7 +85,7 @@ class Signed:
     def __init__(self, most: int, *, words: tuple[str, ...] = ()) -> None:
         self.most = most
         self.words = words
-        self.expected = " or ".join(["+n or -n", *words])
+        self.expected = " or ".join(["a number +n or -n", *words])
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
@@ -124,6 +124,14 @@ class Choice:
         if not isinstance(word, str) or word not in self.words:
             raise ValueError(_written(value))
         return word
+
+
+class FlagOrWord(Choice):
+    """true or false, in TOML also as such, or one of the other words."""
+
+    def take(self, value: object) -> Value:
+        """See `Kind.take`."""
+        return super().take(str(value).lower() if isinstance(value, bool) else value)
 
 
 class Flag:
