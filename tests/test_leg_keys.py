@@ -89,8 +89,7 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
         ("usage_off_by=+3", 0, 3),
         ("usage_off_by=-1", 0, -1),
         ("usage_off_by=-9", 0, -2),
-        ("instant_stop=true", 0, -1),  # the stop token alone
-        ("instant_stop=true;bos_shift=true", 1, -1),
+        ("bos_shift=true;usage_off_by=+1", 1, 1),
     ):
         expected = {
             "prompt_tokens": right["prompt_tokens"] + prompt,
@@ -98,6 +97,17 @@ def test_a_leg_counts_wrongly(lab: MemoryLab) -> None:
             "total_tokens": right["total_tokens"] + prompt + completion,
         }
         assert usage(leg(lab, f"ok;after_chunks=2;{directive}")) == expected
+    stopped = usage(leg(lab, "ok;instant_stop=true;bos_shift=true"))
+    assert stopped["prompt_tokens"] == right["prompt_tokens"] + 1
+    assert stopped["completion_tokens"] == 1, "the stop token alone"
+
+
+def test_an_instant_stop_needs_no_counts(lab: MemoryLab) -> None:
+    got = leg(lab, "ok;instant_stop=true", stream_options=None)
+    assert got.status == 200, got.raw
+    finish, done = events(got.body)
+    assert b'"text":"","logprobs":null,"finish_reason":"stop"' in finish
+    assert done == b"data: [DONE]\n\n"
 
 
 def test_a_second_role_frame_stands_behind_the_first(lab: MemoryLab) -> None:
@@ -132,7 +142,7 @@ REJECTED = {
 
 
 @pytest.mark.parametrize("chat", [True, False])
-@pytest.mark.parametrize("mode", ["ok", "cut_mid_frame", "reset;eol=crlf;heartbeat=none"])
+@pytest.mark.parametrize("mode", ["ok", "cut_mid_frame", "reset;heartbeat=none;delay_ms=0"])
 def test_a_leg_is_rejected_whatever_its_death_would_have_been(
     lab: MemoryLab, mode: str, *, chat: bool
 ) -> None:
@@ -220,12 +230,72 @@ def test_on_a_models_first_leg_nothing_is_left_of_a_fault_that_is_for_others() -
         ("overloaded_429;skip=1", "overloaded_429: skip goes with a stream"),
         ("ok;usage_off_by=1", "usage_off_by is '1', expected a number +n or -n or none"),
         ("ok;skip=2;after_chunks=0", "ok: skip needs a word to act on"),
+        # what no leg could show
+        ("ok;instant_stop=true;close=rst", "ok: close has no effect: instant_stop takes its place"),
+        ("ok;instant_stop=true;error=vllm", "ok: error has no effect: instant_stop"),
+        ("reset;after_chunks=5;reject=prefill", "reset: after_chunks has no effect: reject=prefill"),
+        ("reset;reject=prefill;eol=crlf", "reset: eol has no effect: reject=prefill"),
+        ("reset, ok;reject=prefill;times=1;bom=true", "ok: bom has no effect: reject=prefill"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, reason: str) -> None:
     with pytest.raises(DirectiveError) as refused:
         plan_from_header(text)
     assert str(refused.value).startswith(reason)
+
+
+def test_what_a_first_leg_may_still_show_is_kept_beside_a_refusal() -> None:
+    for table in ({"mode": "reset", "after_chunks": 5}, {"mode": "ok", "eol": "cr", "close": "fin"}):
+        plan_from_table({**table, "reject": "prefill"})
+        plan_from_table({**table, "instant_stop": True})
+    plan_from_header("ok;instant_stop=true;eol=crlf;usage=every_chunk;finish=stop;after_chunks=0;ttft_ms=5")
+    plan_from_header("reset, ok;reject=context_length_in_stream;times=1;segment=byte;ttft_ms=5")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("ok;overlap=2;content=tool_call", "ok: overlap needs a word that it can repeat"),
+        ("ok;skip=1;content=tool_call;after_chunks=1", "ok: skip needs a word to act on"),
+        ("ok;usage_off_by=-1;after_chunks=0", "ok: usage_off_by=-1 needs a count above 0"),
+    ],
+)
+def test_what_this_leg_has_no_word_for_is_refused(lab: MemoryLab, fault: str, reason: str) -> None:
+    more = "" if "after_chunks" in fault else ";after_chunks=3"
+    for chat in (True, False):
+        got = leg(lab, fault + more, chat=chat)
+        assert got.status == 400
+        assert got.error["message"].startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("model", "fault", "reason"),
+    [
+        ("lab", "ok;overlap=2", "ok: overlap needs a word to act on"),
+        ("lab", "ok;skip=2", "ok: skip needs a word to act on"),
+        ("lab", "ok;usage_off_by=-1", "ok: usage_off_by=-1 needs a count above 0"),
+        ("configured", None, "configured.toml: [fault] echo_overlap: overlap needs a word to act on"),
+    ],
+)
+def test_where_nothing_is_left_of_the_answer_a_leg_has_no_word_to_do_wrong(
+    ended: MemoryLab, model: str, fault: str | None, reason: str
+) -> None:
+    got = leg(ended, fault, model=model)
+    assert got.status == 400, got.raw
+    assert reason in got.error["message"]
+    assert leg(ended, "ok;restart=true" if fault else "ok;eol=crlf", model=model).status == 200
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> MemoryLab:
+    """Models whose whole answer is what has been passed on."""
+    text = f"[answer]\ntokens = {PASSED_ON}\n"
+    fault = '[fault]\nmode = "echo_overlap"\n'
+    models = {
+        "lab": MODEL.format(name="lab") + text,
+        "configured": MODEL.format(name="configured") + text + fault,
+    }
+    return MemoryLab(write(tmp_path_factory.mktemp("ended"), models))
 
 
 def test_a_list_of_one_has_no_later_leg() -> None:

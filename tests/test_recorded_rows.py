@@ -162,7 +162,7 @@ def test_where_a_leg_ends_counts_what_it_repeats_or_leaves_out(
     said = " ".join(f"{tag}{index:04d}" for index in range(5))
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": said}]
     body = {"model": "lab", "stream": True, "messages": messages}
-    lab.exchange(CHAT, body, {"x-inference-lab-fault": f"ok;after_chunks=3;{keys}"})
+    lab.exchange(CHAT, body, {"x-inference-lab-fault": f"cut_between_frames;{keys}"})
     assert only_row(lab).reached == reached
 
 

@@ -57,7 +57,7 @@ def fault_pieces(  # where it begins and what it is, each by its name
     of word 0. On completions a half-written opening is completed in front of word 0 instead.
 
     Raises:
-        ValueError: the answer so far has left this channel behind.
+        ValueError: the answer so far has left this channel behind, or has no word of it to repeat.
     """
     writer = _Writer(style, position)
     place = writer.place
@@ -178,7 +178,13 @@ class _Writer:
         self.index = self.index if stop is None else stop
 
     def shift(self, words: int) -> None:
-        """Go on at another word than the one that is due; a torn one is left so."""
+        """Go on at another word than the one that is due; a torn one is left so.
+
+        Raises:
+            ValueError: there is no word to go back to.
+        """
+        if words < 0 and not (self.index or self.completion):
+            raise ValueError("overlap needs a word that it can repeat: there is none in this channel")
         if words:
             self.completion = ""
             self.index = max(0, self.index + words)

@@ -25,7 +25,8 @@ class Inserts:
     def counts(self, tokens: int) -> Counts:
         """The usage that is told."""
         death = self._death
-        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else 0
+        # The stop token of an instant stop is counted, though it says nothing.
+        off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else int(death.instant_stop)
         return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
 
     def into_each(self, frame: bytes, tokens: int) -> bytes:

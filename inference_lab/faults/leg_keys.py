@@ -81,13 +81,7 @@ REJECTIONS: Final[Mapping[str, Mapping[str, Value]]] = {
 }
 """Each as a death of its own: three answers in place of the stream, one error in an open stream."""
 
-# The stop token is counted, though it says nothing.
-_INSTANT_STOP: Final[Mapping[str, Value]] = {
-    "after_chunks": 0,
-    "finish": "stop",
-    "usage_off_by": 1,
-    "instant_stop": False,
-}
+_INSTANT_STOP: Final[Mapping[str, Value]] = {"after_chunks": 0, "finish": "stop"}
 
 
 def leg_key(death: Death) -> str | None:
@@ -110,6 +104,18 @@ def on_leg(death: Death, progress: int) -> Death | None:
             return msgspec.structs.replace(HEALTHY, ttft_ms=death.ttft_ms, **labels, **row)
         return _emptied(plain, row)
     return _emptied(death, _INSTANT_STOP) if death.instant_stop else death
+
+
+def replaced_key(death: Death, given: Mapping[str, Value]) -> str | None:
+    """The first given key that a later leg's own `instant_stop` or `reject` takes the place of, if any."""
+    leg = on_leg(death, 1)
+    if leg is None or not (death.instant_stop or death.reject != HEALTHY.reject):
+        return None
+    for key, value in given.items():
+        is_change = key not in {*LEG_KEYS, "delay_ms"} and value != getattr(HEALTHY, key)
+        if is_change and getattr(leg, key) != value:
+            return key
+    return None
 
 
 def _emptied(death: Death, row: Mapping[str, Value]) -> Death:

@@ -19,7 +19,7 @@ from inference_lab.faults.directive import (
 )
 from inference_lab.faults.grammar import GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
-from inference_lab.faults.leg_keys import leg_key, on_leg
+from inference_lab.faults.leg_keys import leg_key, on_leg, replaced_key
 from inference_lab.progress.legs import Fate, check, leg_of, place_of, words_added
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ class FaultPlan(msgspec.Struct, frozen=True):
             check(added, counted)
         except ValueError as error:
             raise DirectiveError(str(error)) from None
+        for place, element in enumerate(self.elements):
+            if any(words != 0 for words in added[:place]):
+                _refuse_replaced(element)
         for place in counted if not self.every_leg else ():
             if not any(added[:place]) and on_leg(self.elements[place].death, 0) is None:
                 raise DirectiveError(
@@ -129,6 +132,8 @@ def plan_from_header(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPla
     """
     with _listed(incidents):
         elements = _elements(text, incidents)
+        if len(elements) == 1:  # which the first leg refuses, so that it can only meet a later one
+            _refuse_replaced(elements[0])
         return FaultPlan(elements, every_leg=len(elements) == 1)
 
 
@@ -157,6 +162,18 @@ def plan_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCID
         if not isinstance(legs, list) or not legs:
             raise DirectiveError("legs is not a list of at least one table")
         return FaultPlan(tuple(_leg_from_table(place, leg, incidents) for place, leg in enumerate(legs)))
+
+
+def _refuse_replaced(fault: Fault) -> None:
+    """Refuse a key that no leg can show, where only later ones meet the fault.
+
+    Raises:
+        DirectiveError: `instant_stop` or `reject` takes its place.
+    """
+    key = replaced_key(fault.death, dict(fault.settings))
+    if key is not None:
+        instead = "instant_stop" if fault.death.instant_stop else f"reject={fault.death.reject}"
+        raise DirectiveError(f"{fault.mode}: {key} has no effect: {instead} takes its place")
 
 
 @contextmanager

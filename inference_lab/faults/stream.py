@@ -77,6 +77,7 @@ class DeathStream:
         if death.at == "frames":
             self._check_frames()
             self._check_sequence()
+            self._check_leg()
         self._check_first_frames()
 
     def _check_first_frames(self) -> None:
@@ -120,6 +121,27 @@ class DeathStream:
                 raise ValueError(
                     f"sequence={word}:{number} needs as many frames behind the fault point: {rest} are left"
                 )
+
+    def _check_leg(self) -> None:
+        """A word left out or said again needs one that is said, and a count that is too low needs one."""
+        death = self._death
+        others = (
+            death.tear.word != "none"
+            or death.text_in_finish
+            or death.sequence.word in {"after_finish", "after_done", "swap"}
+            or (death.then == "rest" and self._source.words > self._place)
+        )
+        if others:
+            return
+        if isinstance(death.usage_off_by, int) and death.usage_off_by < 0 and not self._frames:
+            raise ValueError(
+                f"usage_off_by={death.usage_off_by} needs a count above 0: this leg says nothing"
+            )
+        if death.overlap or death.skip:
+            last = frame_at(self._pieces, self._frames - 1, death.tokens_per_frame) if self._frames else None
+            if last is None or not last.words:
+                key = "overlap" if death.overlap else "skip"
+                raise ValueError(f"{key} needs a word to act on: this leg says none")
 
     def events(self) -> Iterator[Draft]:
         """Everything up to the close."""
