@@ -101,6 +101,7 @@ def test_every_close_ends_as_the_axis_of_its_name_does(close: str, idle_ms: int,
         ({"close": "terminator", "framing": "none"}, "close is 'terminator', which a body without an end"),
         ({"idle_ms": 1}, "idle_ms is 1, which goes with close idle_close only"),
         ({"length_off_by": 1}, "head.length_off_by is 1, which goes with framing length or both only"),
+        ({"framing": "length", "length_off_by": -10}, "head.length_off_by is -10, but the body has 9 bytes"),
     ],
 )
 def test_what_makes_no_sense_together_is_refused(fields: dict[str, object], message: str) -> None:
@@ -115,8 +116,8 @@ def test_a_status_without_a_body_is_complete_without_framing() -> None:
 
 
 def test_a_length_below_zero_is_refused_before_the_first_event() -> None:
-    value = incident(framing="length", length_off_by=-10)
-    with pytest.raises(ValueError, match="is -10, but the body has 9 bytes"):
+    value = incident(framing="length", length_off_by=-12, steps=(Piece(parts_of("<<id>>")),))
+    with pytest.raises(ValueError, match="is -12, but the body has 10 bytes"):
         incident_script(value, COMPLETION, (), chat=True, delay_ms=None)
 
 

@@ -105,6 +105,9 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(
                 f"head.length_off_by is {self.length_off_by}, which goes with framing length or both only"
             )
+        parts = [part for step in self.steps if isinstance(step, Piece) for part in step.parts]
+        if not any(isinstance(part, Blank) for part in parts):
+            _check_length(self.length_off_by, sum(len(part) for part in parts if isinstance(part, bytes)))
 
     @property
     def needs_stream(self) -> bool:
@@ -116,6 +119,13 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     def words(self) -> int:
         """How many words of the answer it carries."""
         return sum(step.words for step in self.steps if isinstance(step, Piece))
+
+
+def _check_length(off_by: int, body_bytes: int) -> int:
+    """The Content-Length; raises ValueError for one below zero."""
+    if body_bytes + off_by < 0:
+        raise ValueError(f"head.length_off_by is {off_by}, but the body has {body_bytes} bytes")
+    return body_bytes + off_by
 
 
 Incidents: TypeAlias = Mapping[str, Incident]
@@ -167,11 +177,7 @@ def incident_script(
     if incident.framing in {"length", "both"}:
         events = list(filled)
         body_bytes = sum(len(event.data) for event in events if isinstance(event, (Frame, Raw)))
-        length: int | None = body_bytes + incident.length_off_by
-        if length is not None and length < 0:
-            raise ValueError(
-                f"head.length_off_by is {incident.length_off_by}, but the body has {body_bytes} bytes"
-            )
+        length: int | None = _check_length(incident.length_off_by, body_bytes)
         filled = iter(events)
     else:
         length = None
