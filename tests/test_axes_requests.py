@@ -181,6 +181,21 @@ def test_an_idle_connection_serves_the_next_request_in_time_and_is_closed_when_i
     assert not transport.connected
 
 
+@pytest.mark.parametrize("close", ["idle_close", "stale"])
+def test_what_a_kept_connection_meets_is_refused_where_the_client_closes_it(
+    lab: MemoryLab, close: str
+) -> None:
+    body = {"model": "m", "stream": True, **ASKED[CHAT], "max_tokens": 1}
+    headers = {"x-inference-lab-fault": f"ok;close={close}", "connection": "close"}
+    got = lab.exchange(CHAT, body, headers)
+    assert got.status == 400
+    assert got.error["message"] == (
+        f"ok: close={close} needs a connection that is kept: the request says connection: close"
+    )
+    for other in ("ok;close=terminator;delay_ms=0", "ok;close=fin;delay_ms=0"):
+        assert lab.exchange(CHAT, body, {**headers, "x-inference-lab-fault": other}).status == 200
+
+
 def test_told_ids_come_once_whatever_was_looked_at_first(lab: MemoryLab) -> None:
     for fault in ("ok;frame_bytes=600", "ok;tear=byte:9;close=fin", "ok;length=both", "ok;eol=crlf"):
         body = ask(lab, fault, COMPLETIONS, return_token_ids=True).after_head

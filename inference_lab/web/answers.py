@@ -175,7 +175,13 @@ class Answers:
             ValueError: this request cannot meet the fault.
         """
         counts = accepted.body.include_usage or origin == CONFIGURED
-        reason = without_effect(fault.death, secure=request.isSecure(), chat=endpoint.is_chat, counts=counts)
+        reason = without_effect(
+            fault.death,
+            secure=request.isSecure(),
+            chat=endpoint.is_chat,
+            counts=counts,
+            kept=not request.responseHeaders.hasHeader(b"connection"),  # Twisted's answer to the request's own
+        )
         if reason is not None:
             raise ValueError(reason)
         if fault.incident is not None:

@@ -158,10 +158,12 @@ def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
         raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
 
 
-def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool) -> str | None:
+def without_effect(
+    death: Death, *, secure: bool, chat: bool, counts: bool, kept: bool = True
+) -> str | None:
     """Why an endpoint or a connection cannot show a death; None if it can.
 
-    `counts`: usage is asked for, or it does not matter.
+    `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection.
     """
     if not chat:
         for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
@@ -172,6 +174,8 @@ def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool) -> s
         return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
     if death.close == "tls_raw" and not secure:
         return "close=tls_raw needs TLS"
+    if death.close in {"idle_close", "stale"} and not kept:
+        return f"close={death.close} needs a connection that is kept: the request says connection: close"
     return None
 
 
