@@ -21,6 +21,7 @@ FILES = {
     "dropped": 'mode = "ok"\nafter_chunks = 3\nthen = "rest"\nsequence = "drop:9"',
     "busy": 'mode = "overloaded_503"',
     "cut": 'mode = "cut_between_frames"',
+    "mixed": 'legs = [{mode = "overloaded_503", times = 1}, {mode = "reset"}]',
 }
 
 
@@ -153,6 +154,16 @@ def test_a_models_fault_meets_a_request_without_a_stream_only_if_it_can(lab: Mem
     assert ask(lab, None, model="busy", stream=False).status == 503
     assert ask(lab, None, model="busy").status == 503
     assert ask(lab, None, model="cut", stream=False).status == 200
+
+
+def test_of_a_models_list_a_request_without_a_stream_meets_what_it_can(lab: MemoryLab) -> None:
+    for first, then in ((False, (200, OPEN)), (True, (200, FIN))):
+        asked = {"messages": [{"role": "user", "content": f"mixed {first}"}], "model": "mixed"}
+        assert ask(lab, None, stream=not first, **asked).status == 503
+        got = ask(lab, None, stream=first, **asked)
+        assert (got.status, got.end) == then
+    in_header = ask(lab, "overloaded_503;times=1, reset", stream=False)
+    assert "needs a streaming request" in in_header.error["message"]
 
 
 @pytest.mark.parametrize("fault", ["reset", "overloaded_429", "ok;at=request;close=fin"])

@@ -19,6 +19,7 @@ from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.faults.modes import MODES, OK, Mode
+from inference_lab.faults.streaming import acts_without_stream
 from inference_lab.faults.values import Code, Signed, Sub, Text, Value
 
 if TYPE_CHECKING:
@@ -79,6 +80,11 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     def is_engine(self) -> bool:
         """Whether it is no fault: `ok` alone, or with keys only that change nothing about the response."""
         return self.mode == OK and all(key in LABELS for key, _ in self.settings)
+
+    @property
+    def acts_without_stream(self) -> bool:
+        """Whether it has an effect on a request that asked for no stream."""
+        return acts_without_stream(self.death) if self.incident is None else not self.incident.needs_stream
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""

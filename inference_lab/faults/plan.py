@@ -41,12 +41,14 @@ class FaultPlan(msgspec.Struct, frozen=True):
     """A validated plan: element j is the fate of leg j; behind the last all legs are healthy.
 
     An element with `times` is the fate of so many requests, then the next element stands in its place. With
-    `every_leg` the one element meets every request instead, whatever has been passed on. Raises DirectiveError when
-    built from a list whose legs cannot be told apart, or that has two test ids.
+    `every_leg` the one element meets every request instead, whatever has been passed on. With `whole` the request asked
+    for no stream, and an element that needs one leaves it to the engine. Raises DirectiveError when built from a list
+    whose legs cannot be told apart, or that has two test ids.
     """
 
     elements: tuple[Fault, ...]
     every_leg: bool = False
+    whole: bool = False
 
     def __post_init__(self) -> None:
         for place, element in enumerate(self.elements[:-1]):
@@ -92,7 +94,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
             begin = place_of(leg_of(progress, added), added)
         for place, fault in enumerate(self.elements[begin:], begin):
             death = on_leg(fault.death, progress)
-            if death is None:
+            if death is None or (self.whole and not (fault.is_engine or fault.acts_without_stream)):
                 return None
             if death.times is None or take(place, death.times):
                 if fault.is_engine:

@@ -12,7 +12,6 @@ from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
-from inference_lab.faults.streaming import acts_without_stream
 from inference_lab.identity import TEST_ID
 from inference_lab.web.recorded import tell_of_body, tell_of_bytes
 from inference_lab.web.requests import Common, convert, read_values
@@ -20,7 +19,6 @@ from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
     from inference_lab.faults.death import Death
-    from inference_lab.faults.directive import Fault
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.request import LabRequest
@@ -134,17 +132,16 @@ def acts(plan: FaultPlan, *, streaming: bool) -> bool:
     """
     faults = [element for element in plan.elements if not element.is_engine]
     has_effect = bool(faults) or plan.test is not None
-    return streaming or (has_effect and all(_acts_without_stream(fault) for fault in faults))
-
-
-def _acts_without_stream(fault: Fault) -> bool:
-    incident = fault.incident
-    return acts_without_stream(fault.death) if incident is None else not incident.needs_stream
+    return streaming or (has_effect and all(fault.acts_without_stream for fault in faults))
 
 
 def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
-    """A model's own plan, if it applies to the request: what needs a stream leaves the others alone."""
-    return plan if plan is not None and acts(plan, streaming=streaming) else None
+    """A model's own plan, if any of it applies to the request: what needs a stream leaves the others alone."""
+    if plan is None or acts(plan, streaming=streaming):
+        return plan
+    if any(fault.acts_without_stream and not fault.is_engine for fault in plan.elements):
+        return msgspec.structs.replace(plan, whole=True)
+    return None
 
 
 def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
