@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 import threading
@@ -223,6 +224,16 @@ def test_a_file_of_something_else_is_refused_and_kept(
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (before, 0o644)
     with pytest.raises(DatabaseError, match=reason):
         read_file(str(file), EVERYTHING)
+
+
+def test_what_is_no_file_is_refused_and_kept(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pipe.chmod(0o666)  # as /dev/null has it
+    with pytest.raises(DatabaseError, match=r"pipe: not a regular file$"):
+        prepare(str(pipe))
+    assert [found.name for found in tmp_path.iterdir()] == ["pipe"]
+    assert stat.S_IMODE(pipe.stat().st_mode) == 0o666
 
 
 def test_a_journal_of_another_version_is_refused_and_kept(path: str) -> None:

@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -180,7 +181,11 @@ def prepare(path: str) -> None:
         DatabaseError: it is not, and cannot be.
     """
     with _told(path):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        is_file = S_ISREG(os.fstat(handle).st_mode)
+        os.close(handle)
+        if not is_file:
+            raise DatabaseError(f"{path}: not a regular file")
         connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         with _told(path):
