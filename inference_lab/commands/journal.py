@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _PROG: Final = "inference-lab journal"
 _LOOK_EVERY_S: Final = 0.5
+_LATE_S: Final = 5.0
+"""By so much a row may come behind one of a later time."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -45,17 +47,20 @@ def _show(options: Namespace) -> None:
 
 def _followed(options: Namespace) -> Iterator[Row]:
     """Each row once, when it has ended."""
-    wanted = wanted_by(options)
+    # An open row, which is looked out for, has no ending yet.
+    wanted = msgspec.structs.replace(wanted_by(options), ending=None)
     shown: set[int] = set()
     while True:
         rows = fetch(options, wanted)
-        yield from (row for row in rows if row.state == "ended" and row.id not in shown)
-        # What may still change or come begins with the first that is open.
-        still_open = [row.time for row in rows if row.state == "open"]
+        ended = [row for row in rows if row.state == "ended"]
+        yield from (row for row in ended if row.id not in shown and options.ending in {None, row.ending})
         if rows:
-            since = min(still_open) if still_open else rows[-1].time
-            wanted = msgspec.structs.replace(wanted, since=since)
-        shown = {row.id for row in rows if row.state == "ended"}
+            # What may still change begins with the first that is open; what may still come, a little before the last:
+            # a worker writes in batches, and of whole answers only once they are acknowledged.
+            still_open = [row.time for row in rows if row.state == "open"]
+            since = min([*still_open, rows[-1].time - _LATE_S])
+            wanted = msgspec.structs.replace(wanted, since=max(since, wanted.since or 0.0))
+        shown = {row.id for row in ended}
         time.sleep(_LOOK_EVERY_S)
 
 

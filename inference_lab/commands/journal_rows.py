@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode
@@ -95,7 +96,24 @@ def _ask(url: str) -> list[Row]:
         with opener.open(url, timeout=_TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(), type=_List).data
     except HTTPError as error:
-        reason = "no journal there; start the server with --enable-directives" if error.code == 404 else error
-        raise ConfigError(f"{url}: {reason}") from None
+        raise ConfigError(f"{url}: {_reason(error)}") from None
     except (URLError, OSError, ValueError) as error:
         raise ConfigError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+
+
+class _Refusal(msgspec.Struct):
+    message: str
+
+
+class _Refused(msgspec.Struct):
+    error: _Refusal
+
+
+def _reason(error: HTTPError) -> str:
+    """What the server says, if it is one of ours."""
+    if error.code == 404:
+        return "no journal there; start the server with --enable-directives"
+    try:
+        return msgspec.json.decode(error.read(), type=_Refused).error.message
+    except (msgspec.DecodeError, HTTPException, OSError):
+        return str(error)

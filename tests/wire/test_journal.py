@@ -277,8 +277,10 @@ def test_a_conversation_is_judged_where_it_was_recorded(server: Server) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert done.returncode == 2
     assert "gap: it goes on behind 3 words, and 2 had been delivered" in done.stdout
-    done = subprocess.run([*command[:-1], "0" * 16], capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    for key, reason in (("0" * 16, "no such conversation"), ("none", "expected 16 hex digits in lower case")):
+        done = subprocess.run([*command[:-1], key], capture_output=True, text=True, timeout=20, check=False)
+        assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+        assert reason in done.stderr
 
 
 @pytest.mark.parametrize(
