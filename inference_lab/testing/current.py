@@ -18,15 +18,15 @@ class CurrentTest:
     """
 
     def __init__(self) -> None:
-        self.marked: tuple[object, ...] = ()
-        """The arguments of the test's `fault` marker."""
+        self.marked: tuple[object, ...] | None = None
+        """The arguments of the test's `fault` marker, if it has one."""
         self.latest: str | None = None
         """The last id that this test has got."""
         self._name = "test"
         self._counts: Counter[str] = Counter()
 
-    def begin(self, name: str, marked: tuple[object, ...] = ()) -> None:
-        """Another test runs now; `name` is its full one, such as pytest's node id."""
+    def begin(self, name: str, marked: tuple[object, ...] | None = None) -> None:
+        """Another test runs now; `name` is its full one, such as pytest's node id; `marked` see there."""
         short = _FOREIGN.sub("-", re.split(r"::|\.(?=\w+$)", name)[-1])[:_NAME_LENGTH].strip("-")
         # Tests in different files may share the short name.
         digest = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=4).hexdigest()

@@ -105,9 +105,9 @@ class Handle:
         )
 
     def _wanted(self, directive: str | None) -> str | None:
-        if directive is not None or not self._current.marked:
-            return directive
         marked = self._current.marked
+        if directive is not None or marked is None:
+            return directive
         if len(marked) != 1 or not isinstance(marked[0], str):
             raise ValueError(
                 f'@pytest.mark.fault takes one directive, such as "reset;after_chunks=2", not {marked}'

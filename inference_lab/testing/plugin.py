@@ -33,7 +33,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tell the lab, which lives for the whole session, whose turn it is."""
     marker = item.get_closest_marker("fault")
-    item.config.stash[_CURRENT].begin(item.nodeid, marker.args if marker else ())
+    marked = None if marker is None else (*marker.args, *marker.kwargs.items())
+    item.config.stash[_CURRENT].begin(item.nodeid, marked)
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,7 @@ def test_what_the_server_would_refuse_is_refused_in_the_test() -> None:
         lab().fault("reset;test=mine")
     with pytest.raises(ValueError, match="no fault to ask for"):
         lab().fault()
-    for arguments in (("reset", "stall"), (7,)):
+    for arguments in ((), ("reset", "stall"), (7,)):
         with pytest.raises(ValueError, match="takes one directive"):
             marked(*arguments).prompt("hello")
 

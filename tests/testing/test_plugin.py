@@ -121,6 +121,29 @@ def test_a_test_gets_a_server_deaths_and_verdicts(pytester: pytest.Pytester) -> 
     )
 
 
+def test_a_marker_that_says_no_directive_is_no_healthy_stream(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.fault
+        def test_bare(inference_lab):
+            inference_lab.prompt("hello")
+
+        @pytest.mark.fault(directive="reset")
+        def test_by_keyword(inference_lab):
+            inference_lab.prompt("hello")
+
+        @pytest.mark.fault("reset", times=2)
+        def test_with_more(inference_lab):
+            inference_lab.prompt("hello")
+        """
+    )
+    result = pytester.runpytest_subprocess(*QUIET)
+    result.assert_outcomes(failed=3)
+    result.stdout.fnmatch_lines(["E*@pytest.mark.fault takes one directive*not (*'times', 2*"])
+
+
 def test_each_worker_of_xdist_has_a_server_of_its_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
