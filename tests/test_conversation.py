@@ -132,6 +132,17 @@ def test_an_answer_that_has_come_to_its_finish_is_whole(gateway: Gateway, mode: 
     assert gateway.verdict().end == "whole"
 
 
+@pytest.mark.parametrize("fault", ["ok;tear=half", "no_done;tear=byte:5", "ok;tear=half;close=fin"])
+def test_a_torn_answer_is_dead_although_its_mode_would_have_finished_it(gateway: Gateway, fault: str) -> None:
+    gateway.leg(0, fault=f"{fault};after_chunks=5")
+    assert gateway.verdict().end == "dead"
+
+
+def test_a_status_is_no_answer(gateway: Gateway) -> None:
+    gateway.leg(0, fault="overloaded_429")
+    assert [row.ends_well for row in gateway.rows()] == [False]
+
+
 def test_a_request_behind_an_error_in_place_of_an_answer_is_a_retry(gateway: Gateway) -> None:
     gateway.leg(0, fault="first_frame_error;delay_ms=0")
     gateway.leg(0, fault="ok")

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.faults.modes import MODES
+from inference_lab.journal.row import body_digest
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
 from tests.lab import WORDS
@@ -191,6 +192,49 @@ def test_what_is_no_completion_has_a_row_too(
     assert (got.status, row.status, row.error) == (status, status, error)
     assert row.ending == ("terminator" if error is None else "refused")
     assert row.bytes_written == len(got.raw)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "directive", "more"),
+    [
+        (COMPLETIONS, None, {"max_tokens": 2**31 - 1}),
+        (COMPLETIONS, "reset;strict_params=true", {"foo": 1}),
+        (COMPLETIONS, "ok;at=role;close=fin", {}),
+        (CHAT, "reset;after_chunks=x", {}),
+    ],
+)
+def test_a_refusal_ends_as_one_whatever_was_to_answer_before_it(
+    lab: MemoryLab, endpoint: str, directive: str | None, more: dict[str, Any]
+) -> None:
+    headers = {} if directive is None else {"x-inference-lab-fault": directive}
+    got = lab.exchange(endpoint, body_of(endpoint, stream=True, **more), headers)
+    row = only_row(lab)
+    assert (got.status, row.status, row.error) == (400, 400, got.error["code"])
+    assert (row.ending, row.ending_asked, row.ends_well) == ("refused", None, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [(CHAT, {"x-inference-lab-fault": "rezet"}), ("/nowhere", {}), ("//twice", {}), (CHAT, {})],
+)
+def test_a_body_that_is_refused_unread_is_told_like_any_other(
+    lab: MemoryLab, path: str, headers: dict[str, str]
+) -> None:
+    body = b'{"model":"no","messages":[1]}'
+    lab.exchange(path, body, headers)
+    row = only_row(lab)
+    assert (row.body_bytes, row.body_digest) == (len(body), body_digest(body))
+
+
+def test_of_a_body_that_has_not_come_nothing_is_told(lab: MemoryLab) -> None:
+    lab.send(request("POST", CHAT, headers={"content-length": str(2**40)}))
+    assert (only_row(lab).body_bytes, only_row(lab).body_digest) == (None, None)
+
+
+def test_a_death_before_the_head_has_no_status(lab: MemoryLab) -> None:
+    got = lab.exchange(CHAT, body_of(CHAT, stream=True), {"x-inference-lab-fault": "ok;at=request;close=fin"})
+    row = only_row(lab)
+    assert (got.raw, row.status, row.ending, row.bytes_written) == (b"", None, "fin", 0)
 
 
 @pytest.mark.parametrize("path", ["/health", "/metrics", "/lab/faults", "/lab/journal"])

@@ -84,7 +84,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     other_headers: tuple[str, ...]
     request_id: str | None
     test: str | None = None
-    body_bytes: int = 0
+    body_bytes: int | None = 0
     body_digest: str | None = None
     model: str | None = None
     stream: bool = False

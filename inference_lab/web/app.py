@@ -179,7 +179,7 @@ class Lab:
         """Answer what a check refused."""
         error = failure.value
         assert isinstance(error, ApiError)  # noqa: S101 - what Klein was told to hand over
-        return _refusal(request, error)
+        return request.refuse(error)
 
     @app.handle_errors(CancelledError)  # type: ignore[arg-type] # Klein types the request as IRequest
     def client_left(self, request: LabRequest, failure: Failure) -> None:
@@ -192,15 +192,7 @@ class Lab:
         if request.startedWriting:
             abort(request.transport)
             return Deferred()
-        return _refusal(
-            request, ApiError(500, "internal_error", "the server has a defect; its log says more")
-        )
-
-
-def _refusal(request: LabRequest, error: ApiError) -> bytes:
-    if request.recording is not None:
-        request.recording.tell(error=error.code)
-    return request.prepare_json(error.status, error.body(), error.headers)
+        return request.refuse(ApiError(500, "internal_error", "the server has a defect; its log says more"))
 
 
 def _json(request: LabRequest, payload: object) -> bytes:

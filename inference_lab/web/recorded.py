@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.answers.answer import NORMAL_FINISHES
-from inference_lab.faults.death import HEALTHY, NONE
+from inference_lab.faults.death import NONE, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.identity import prompt_text
 from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
@@ -72,10 +72,9 @@ def _ends_well(death: Death) -> bool:
     """Whether the whole of it passes for a whole answer: a finish reason that says so, and no error."""
     if isinstance(death.finish, str) and death.finish not in NORMAL_FINISHES:
         return False
-    is_answer = (
-        death.at == HEALTHY.at and death.answer_as in {"sse", "json"} and death.reject == HEALTHY.reject
-    )
-    return is_answer and death.finish != NONE and death.error == HEALTHY.error
+    # No finish comes behind a torn frame, whatever `finish` says.
+    is_answer = at_defaults(death, ("at", "status", "tear", "error", "reject"))
+    return is_answer and death.answer_as in {"sse", "json"} and death.finish != NONE
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:

@@ -16,6 +16,7 @@ from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
+from inference_lab.journal.row import body_digest
 from inference_lab.wire.player import CLIENT_LEFT
 from inference_lab.wire.tally import NO_MODEL, Tally
 
@@ -136,9 +137,7 @@ class LabRequest(server.Request):
         if error is None:
             super().process()
         else:
-            if self.recording is not None:
-                self.recording.tell(error=error.code)
-            self.write(self.prepare_json(error.status, error.body(), error.headers))
+            self.write(self.refuse(error))
             self.finish()
 
     def _unroutable(self) -> ApiError | None:
@@ -239,6 +238,17 @@ class LabRequest(server.Request):
             self.setHeader(b"content-type", content_type)
             self.setHeader(b"content-length", b"%d" % len(body))
         return body
+
+    def refuse(self, error: ApiError) -> bytes:
+        """As `prepare_json`, for an error. Its row forgets how it was to end, and hears of an unread body."""
+        if self.recording is not None:
+            self.recording.tell(error=error.code, ends_well=False, ending_asked=None)
+            raw = self.body()
+            if self.early:
+                self.recording.tell(body_bytes=None)
+            elif raw:
+                self.recording.tell(body_bytes=len(raw), body_digest=body_digest(raw))
+        return self.prepare_json(error.status, error.body(), error.headers)
 
     def __repr__(self) -> str:
         """Method and path, cut so that a log line stays a line; control characters come escaped."""

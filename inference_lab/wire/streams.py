@@ -107,6 +107,7 @@ class Streams:
         request.model.body_bytes += player.body_bytes
         made = player.close
         request.count(outcome.ending or ("" if made is None else made.value))
+        status = request.code if request.startedWriting else None  # a death may come before a head
         recording = request.recording
         if recording is not None:
             recording.tell(
@@ -115,11 +116,11 @@ class Streams:
                 words=player.words,
                 done_sent=player.done_sent,
             )
-            recording.end(player.request.code, outcome.ending, outcome.lost)
+            recording.end(status, outcome.ending, outcome.lost)
         _log.info(
             "{request} {status} {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",
-            request=player.request,
-            status=player.request.code,
+            request=request,
+            status="no status" if status is None else status,
             trigger=trigger,
             frames=player.frames,
             bytes=player.body_bytes,
