@@ -164,7 +164,11 @@ class Supervisor(Service):
         worker = _Worker(self, index)
         self._workers[index] = worker
         # The worker's modules are ours, whatever directory we were started from. systemd is our affair alone.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            "PYTHONSAFEPATH": "1",  # `-m` would put that directory in front (heeded since Python 3.11)
+        }
         environment.pop("NOTIFY_SOCKET", None)
         environment[METRICS_VARIABLE] = str(self._shared.metrics)
         out, err = (1, 2) if self._shares_output else ("r", "r")

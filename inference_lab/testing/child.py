@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import threading
@@ -80,12 +81,16 @@ class Lines:
 
 
 class Child:
-    """A running server, its log (standard output) and its errors."""
+    """A running server, its log (standard output) and its errors; `more` is added to its environment."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], **more: str) -> None:
         self.command = list(command)
         self.process = subprocess.Popen(  # noqa: S603 - our own program, no shell
-            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **more},
         )
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
         assert self.process.stderr is not None  # noqa: S101

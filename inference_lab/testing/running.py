@@ -35,7 +35,8 @@ def running_lab(*options: str, current: CurrentTest | None = None) -> Iterator[I
         ServerError: it does not start; the message is its reason.
     """
     given = serve_options(options)
-    child = Child([sys.executable, "-m", "inference_lab.testing.serve", *given])
+    # A module of the tests' folder that is called as one of Python's is theirs (heeded since Python 3.11).
+    child = Child([sys.executable, "-m", "inference_lab.testing.serve", *given], PYTHONSAFEPATH="1")
     try:
         yield InferenceLab(child.ready_url(), current or CurrentTest(), lambda: _incidents(given))
     finally:

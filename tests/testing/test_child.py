@@ -63,6 +63,19 @@ def test_it_serves_as_long_as_the_block_and_leaves_no_process_however_that_ends(
     assert children() == before
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 puts the directory in front whatever it is told"
+)
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_module_of_the_tests_folder_is_not_taken_for_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str
+) -> None:
+    (tmp_path / "secrets.py").write_text("raise RuntimeError('somebody else is meant')\n")
+    monkeypatch.chdir(tmp_path)
+    with running_lab("--workers", workers) as lab:
+        assert is_up(lab.url)
+
+
 def test_what_keeps_it_from_starting_is_the_errors_message() -> None:
     before = children()
     with pytest.raises(ServerError) as caught, running_lab("--config", "none.toml"):

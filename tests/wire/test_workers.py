@@ -75,6 +75,21 @@ def test_workers_answer_alike_and_end_with_the_service(one_config: Path, how: Se
     assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 puts the directory in front whatever it is told"
+)
+def test_a_worker_takes_its_modules_from_where_its_parent_does(
+    one_config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secrets.py").write_text("raise RuntimeError('somebody else is meant')\n")
+    monkeypatch.chdir(tmp_path)
+    server = start(one_config, "--workers", "2", how=CONSOLE)
+    try:
+        assert ask(server.address, request("GET", "/health")).status == 200
+    finally:
+        server.stop()
+
+
 def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanwhile(pair: Server) -> None:
     victim, other = sorted(workers_of(pair.pid))
     with ExitStack() as stack:
