@@ -179,6 +179,27 @@ def test_a_client_that_leaves_a_silent_stream_gave_up_and_one_that_leaves_anothe
     assert kinds(found) == [(Kind.AFTER_CLIENT_LEFT, 1)]
 
 
+@pytest.mark.parametrize(
+    ("fault", "silent"),
+    [
+        ("ok;delay_ms=1000", True),
+        ("ok;delay_ms=999", False),
+        ("ok;segment=2;gap_ms=1000", True),
+        ("ok;ttft_ms=50", True),
+        ('ok;name=";pause_ms"', False),
+    ],
+)
+def test_a_slow_stream_may_be_given_up_like_a_silent_one(
+    gateway: Gateway, fault: str, *, silent: bool
+) -> None:
+    gateway.leg(0, fault=f"{fault};after_chunks=5")
+    gateway.leg(5, fault="ok")
+    rows = gateway.rows()
+    rows[0] = msgspec.structs.replace(rows[0], ending="client_left", done_sent=False)
+    (found,) = verdicts(lambda _: rows, prompt=rows[0].prompt, test=None)
+    assert (found.findings == ()) == silent
+
+
 def test_an_attempt_that_delivered_nothing_may_be_made_again(gateway: Gateway) -> None:
     gateway.leg(0)
     gateway.leg(5, fault="overloaded_503")

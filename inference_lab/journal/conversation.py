@@ -5,8 +5,9 @@ Pure: rows in, findings out. What the gateway's own client received is `oracle`'
 
 from __future__ import annotations
 
+import re
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from inference_lab.journal.row import Row
+
+_SILENCE: Final = re.compile(r";(?:(?:pause|ttft)_ms=|(?:delay|gap)_ms=\d{4})")
+"""A silence in a directive's canonical spelling: one that is asked for, or a second and more between frames."""
 
 
 class Kind(Enum):
@@ -235,7 +239,7 @@ def _overlaps(before: Row, row: Row) -> bool:
 
 
 def _was_silent(row: Row) -> bool:
-    return row.ending_asked == "hang" or "pause_ms" in (row.fault or "") or "ttft_ms" in (row.fault or "")
+    return row.ending_asked == "hang" or _SILENCE.search(row.fault or "") is not None
 
 
 def _words(count: int) -> str:
