@@ -22,7 +22,8 @@ CONFIG: Final = Path(__file__).with_name("model.toml")
 
 def serve_options(options: Sequence[str]) -> list[str]:
     """The options of `inference-lab serve` behind those that a test needs; the last of two of a name counts."""
-    return ["--config", str(CONFIG), "--port", "0", "--enable-directives", *options]
+    port = () if any(option.partition("=")[0] == "--endpoint" for option in options) else ("--port", "0")
+    return ["--config", str(CONFIG), *port, "--enable-directives", *options]
 
 
 @contextlib.contextmanager

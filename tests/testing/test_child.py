@@ -14,6 +14,7 @@ import pytest
 
 from inference_lab.testing import ServerError, running_lab
 from tests.wire.server import eventually
+from tests.wire.tls import make_certificate
 
 PARENT = """
 import sys, time
@@ -74,6 +75,18 @@ def test_a_module_of_the_tests_folder_is_not_taken_for_pythons(
     monkeypatch.chdir(tmp_path)
     with running_lab("--workers", workers) as lab:
         assert is_up(lab.url)
+
+
+def test_it_serves_on_any_endpoint_and_its_journal_is_asked_for_where_that_is(tmp_path: Path) -> None:
+    for endpoint in ("tcp:0:interface=127.0.0.1", make_certificate(tmp_path).endpoint()):
+        with running_lab("--endpoint", endpoint) as lab:
+            assert lab.url.startswith("https:" if endpoint.startswith("ssl") else "http:")
+            assert lab.journal(since=0, wait_s=0) == []
+    with (
+        running_lab(f"--endpoint=unix:{tmp_path / 'lab'}") as lab,
+        pytest.raises(ValueError, match="over TCP"),
+    ):
+        lab.journal(since=0)
 
 
 def test_what_keeps_it_from_starting_is_the_errors_message() -> None:
