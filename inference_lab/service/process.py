@@ -64,11 +64,19 @@ def take_signals(reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type 
     """Let SIGTERM and SIGINT stop the reactor from its loop, not from inside the signal handler.
 
     Twisted's own handlers log where they stand (ReactorBase.sigTerm), and a signal that lands while a log line is being
-    written then waits for the log's lock for ever.
+    written then waits for the log's lock for ever. A second signal before the end has begun is the same wish: `timeout`
+    and terminals signal a process and its group.
     """
+    taken: list[int] = []
+
+    def once(stop: Callable[[int], None], number: int) -> None:
+        taken.append(number)
+        if len(taken) == 1:
+            stop(number)
+
     for number, stop in ((signal.SIGTERM, reactor.sigTerm), (signal.SIGINT, reactor.sigInt)):
         if signal.getsignal(number) == stop:  # the reactor's, not somebody else's and not ignored
-            signal.signal(number, partial(_from_loop, reactor, stop))
+            signal.signal(number, partial(_from_loop, reactor, partial(once, stop)))
 
 
 def on_further_signal(reactor: Any, hurry: Callable[[], None]) -> None:  # noqa: ANN401

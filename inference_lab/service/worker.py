@@ -61,7 +61,9 @@ class WorkerService(Service):
         if self._leash.ended.called:
             return self._close(None)
         farewell = self._serving.drain(self._drain_us)
-        on_further_signal(self._reactor, farewell.hurry)
+        # systemd and terminals signal every process of the service, and our parent signals us too: how long we wait is
+        # for the parent alone to say, by letting go.
+        on_further_signal(self._reactor, lambda: None)
         farewell.done.addCallback(lambda _: _report(b"drained\n"))
         return self._leash.ended.addCallback(self._close)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -9,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .rawclient import CHAT, FIN, OPEN, Connection, ask, fault_request, payload, request
-from .server import CONSOLE, TWISTD, start
+from .server import CONSOLE, TWISTD, eventually, start
+from .test_workers import workers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +100,24 @@ def test_a_second_signal_ends_the_wait(steady: Path, workers: str) -> None:
                 time.sleep(0.01)
             server.process.terminate()
             assert server.process.wait(20) == 0
+    finally:
+        server.stop()
+    assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+
+
+def test_a_signal_to_every_process_of_the_service_is_one_signal(steady: Path) -> None:
+    server = start(steady, "--drain-s", "30", "--workers", "2", how=CONSOLE)
+    try:
+        with Connection(server.address) as connection:
+            connection.send(healthy())
+            connection.until(b"0001")
+            workers = workers_of(server.pid)
+            for pid in workers:
+                os.kill(pid, signal.SIGTERM)
+            assert eventually(lambda: "\n".join(server.log.since()).count("Received SIGTERM") == len(workers))
+            server.process.terminate()
+            connection.until(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+            assert server.process.wait(10) == 0
     finally:
         server.stop()
     assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]

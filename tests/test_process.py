@@ -1,0 +1,68 @@
+"""Signals, as the reactor hears of them: one wish to end, and then how soon."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from inference_lab.service.process import on_further_signal, take_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Loop:
+    """A reactor that calls what came from a signal when it is told to."""
+
+    def __init__(self) -> None:
+        self.stopped_by: list[int] = []
+        self._queue: list[tuple[Any, ...]] = []
+
+    def sigTerm(self, number: int, _: object = None) -> None:  # noqa: N802 - Twisted's name
+        self.stopped_by.append(number)
+
+    def sigInt(self, number: int, _: object = None) -> None:  # noqa: N802 - Twisted's name
+        self.stopped_by.append(number)
+
+    def callFromThread(self, *call: Any) -> None:  # noqa: N802 - Twisted's name
+        self._queue.append(call)
+
+    def turn(self) -> None:
+        queue, self._queue = self._queue, []
+        for function, *arguments in queue:
+            function(*arguments)
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    made = Loop()
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in ((signal.SIGTERM, made.sigTerm), (signal.SIGINT, made.sigInt))
+    }
+    take_signals(made)
+    yield made
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_before_the_end_has_begun_is_the_same_wish(
+    loop: Loop, second: signal.Signals
+) -> None:
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(second)
+    loop.turn()
+    assert loop.stopped_by == [signal.SIGTERM]
+
+
+def test_a_signal_once_the_end_has_begun_is_for_whoever_waits(loop: Loop) -> None:
+    hurried: list[None] = []
+    signal.raise_signal(signal.SIGINT)
+    loop.turn()
+    on_further_signal(loop, lambda: hurried.append(None))
+    signal.raise_signal(signal.SIGTERM)
+    loop.turn()
+    assert (loop.stopped_by, hurried) == ([signal.SIGINT], [None])
