@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from inference_lab.identity import TEST_ID
 from inference_lab.journal.row import Row, split_headers
-from inference_lab.wire.transport import is_gone, lost_to, unsent_now
+from inference_lab.wire.transport import is_gone, lost_to, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -112,7 +112,10 @@ class Recording:
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
         self.written()
         self._measure()
-        recorder.over(self, settled=not known["bytes_unsent"] or is_gone(self._transport))
+        settled = not known["bytes_unsent"] or is_gone(self._transport)
+        recorder.over(self, settled=settled)
+        if not settled:
+            watch_unsent(self._transport)
 
     def settle(self) -> None:
         """Look at what is unsent once more, for the last time."""

@@ -12,6 +12,7 @@ import fcntl
 import socket
 import struct
 import termios
+from contextlib import suppress
 from errno import ECONNRESET
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,13 +42,33 @@ class WatchedServer(tcp.Server):
     """A server connection that knows, when it is gone, how it ended."""
 
     loss: Loss | None = None
+    is_watched = False
+    """Whether somebody will look at what is unsent once more, with `unsent_now`."""
     _was_reset = False
+    _kept: socket.socket | None = None
 
     def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         """Look at the socket while it is there: everybody above hears of its end when it is closed."""
         if self.loss is None:
-            self.loss = Loss(unsent_bytes(self), reason, self._was_reset)
+            unsent = unsent_bytes(self)
+            self.loss = Loss(unsent, reason, self._was_reset)
+            if unsent and self.is_watched and self.disconnecting and reason.check(ConnectionDone):
+                # We close behind a last write that is still on its way. The FIN goes out all the same, since Twisted
+                # shuts the connection down before it closes the socket (tcp.py, _SocketCloser).
+                with suppress(OSError):  # no descriptor is left
+                    self._kept = self.socket.dup()
         super().connectionLost(reason)
+
+    def unsent_at_last(self) -> int:
+        """What is still unsent of a connection that is gone; looked at once."""
+        assert self.loss is not None  # noqa: S101 - it is gone
+        if self._kept is None:
+            return self.loss.unsent
+        kept, self._kept = self._kept, None
+        with kept:
+            unsent = max(0, _in_kernel(kept) - 1)  # the FIN counts as a byte until it is acknowledged
+        self.loss = self.loss._replace(unsent=unsent)
+        return unsent
 
 
 class WatchedUnixServer(WatchedServer, unix.Server):
@@ -123,18 +144,32 @@ def unsent_bytes(transport: Any) -> int:  # noqa: ANN401
     connection = lowest(transport)
     if not isinstance(connection, tcp.Connection) or connection.disconnected:
         return 0
+    return buffered_bytes(transport) + _in_kernel(connection)
+
+
+def _in_kernel(connection: Any) -> int:  # noqa: ANN401 - a socket, or a transport that has one
     try:
         answer = fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, _INT.pack(0))
     except (OSError, ValueError):  # closed under us: nothing of it is ours to send any more
-        return buffered_bytes(transport)
-    (in_kernel,) = _INT.unpack(answer)
-    return buffered_bytes(transport) + int(in_kernel)
+        return 0
+    (unsent,) = _INT.unpack(answer)
+    return int(unsent)
+
+
+def watch_unsent(transport: Any) -> None:  # noqa: ANN401
+    """Have what is unsent kept in sight, should we close the connection, until `unsent_now` is asked."""
+    connection = lowest(transport)
+    if isinstance(connection, WatchedServer):
+        connection.is_watched = True
 
 
 def unsent_now(transport: Any) -> int:  # noqa: ANN401
-    """As `unsent_bytes`, and of a connection that is gone what was unsent when it went."""
-    loss = getattr(lowest(transport), "loss", None)
-    return unsent_bytes(transport) if loss is None else loss.unsent
+    """As `unsent_bytes`, and of a connection that is gone what was unsent when it went, or later if it is watched."""
+    connection = lowest(transport)
+    if not isinstance(connection, WatchedServer):
+        return unsent_bytes(transport)
+    connection.is_watched = False
+    return unsent_bytes(transport) if connection.loss is None else connection.unsent_at_last()
 
 
 def is_gone(transport: Any) -> bool:  # noqa: ANN401

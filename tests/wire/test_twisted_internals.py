@@ -75,3 +75,9 @@ def test_a_request_that_has_written_its_own_head_and_end_writes_neither_again() 
     finish = source(http.Request.finish)
     assert "if not self.startedWriting:" in finish
     assert "if self.chunked:" in finish
+
+
+def test_a_connection_is_shut_down_before_its_socket_is_closed_so_that_a_kept_one_holds_no_fin_back() -> None:
+    close = source(tcp.Server._closeSocket)  # noqa: SLF001
+    assert close.index("skt.shutdown(2)") < close.index("skt.close()")
+    assert tcp.Server._shouldShutdown  # noqa: SLF001
