@@ -188,7 +188,8 @@ class Supervisor(Service):
         from prometheus_client.multiprocess import mark_process_dead  # noqa: PLC0415 - only when one has ended
 
         mark_process_dead(pid, str(shared.metrics))
-        if self._settings.records:
+        is_needed = self._ended is None or self._settings.journal is not None  # else it goes with the service
+        if self._settings.records and is_needed:
             try:
                 end_lost(self._settings.journal or shared.journal, pid)
             except DatabaseError as error:

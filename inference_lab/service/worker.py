@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -70,7 +71,9 @@ class WorkerService(Service):
     def _orphaned(self) -> None:
         """The parent has not asked us to end, so it was killed and cannot tidy up."""
         self._shared.remove()
-        self._reactor.stop()
+        os.kill(
+            os.getpid(), signal.SIGTERM
+        )  # not `stop`, which a SIGTERM that is on its way would call once more
 
     def _close(self, _: None) -> Deferred[None]:
         return self._serving.close().addCallback(lambda _: self._port.stopListening())

@@ -12,7 +12,7 @@ import pytest
 
 from .rawclient import CHAT, FIN, OPEN, Connection, ask, fault_request, payload, request
 from .server import CONSOLE, TWISTD, eventually, start
-from .test_workers import workers_of
+from .test_workers import has_ended, workers_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,6 +103,23 @@ def test_a_second_signal_ends_the_wait(steady: Path, workers: str) -> None:
     finally:
         server.stop()
     assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+
+
+def test_a_worker_that_hears_of_both_signals_at_once_ends_like_the_others(steady: Path) -> None:
+    server = start(steady, "--enable-directives", "--drain-s", "600", "--workers", "2", how=CONSOLE)
+    try:
+        late, other = workers_of(server.pid)
+        os.kill(late, signal.SIGSTOP)
+        server.process.terminate()
+        assert eventually(lambda: "\n".join(server.log.since()).count("Received SIGTERM") == 2)
+        server.process.terminate()
+        assert eventually(lambda: has_ended(other))
+        os.kill(late, signal.SIGCONT)
+        assert server.process.wait(20) == 0
+    finally:
+        server.stop()
+    said = server.log.since() + server.errors.since()
+    assert not [line for line in said if "Traceback" in line or "#error" in line]
 
 
 def test_a_signal_to_every_process_of_the_service_is_one_signal(steady: Path) -> None:
