@@ -126,14 +126,6 @@ class Choice:
         return word
 
 
-class FlagOrWord(Choice):
-    """true or false, in TOML also as such, or one of the other words."""
-
-    def take(self, value: object) -> Value:
-        """See `Kind.take`."""
-        return super().take(str(value).lower() if isinstance(value, bool) else value)
-
-
 class Flag:
     """true or false."""
 
