@@ -86,7 +86,9 @@ CONSTRAINTS: Final = (
         "is seen on a stream only: status, answer_as and at=request answer without one",
     ),
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
-    Constraint(("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with a status other than 200"),
+    Constraint(
+        ("retry_after", "body"), lambda d: d.status != HEALTHY.status, "goes with a status other than 200"
+    ),
     Constraint(
         ("status",),
         lambda d: d.status not in {204, 304} or d.body == "empty",

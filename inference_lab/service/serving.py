@@ -11,7 +11,6 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.defer import succeed
 from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 
 from inference_lab.config.models import ConfigError, Loaded, ServedModel, load
@@ -43,7 +42,7 @@ from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
-from inference_lab.wire.transport import give_transport
+from inference_lab.wire.transport import give_transport, has_tls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -301,15 +300,11 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
             reason = None
             if ("rst" in close or close == "stale") and isinstance(port.getHost(), UNIXAddress):
                 reason = "needs TCP; a Unix socket has no reset"
-            elif close == "tls_raw" and not _is_tls(port):
+            elif close == "tls_raw" and not has_tls(port):
                 reason = "needs TLS for close=tls_raw"
             if reason is not None:
                 port.stopListening()
                 raise StartError(f"{model.source}: [fault] mode {fault.mode} {reason}")
-
-
-def _is_tls(port: IListeningPort) -> bool:
-    return isinstance(getattr(port, "factory", None), TLSMemoryBIOFactory)
 
 
 def url_of(port: IListeningPort) -> str:
@@ -319,6 +314,6 @@ def url_of(port: IListeningPort) -> str:
         name = address.name or b""
         return f"unix:{name.decode(errors='backslashreplace') if isinstance(name, bytes) else name}"
     assert isinstance(address, (IPv4Address, IPv6Address))  # noqa: S101 - Twisted's stream ports have no other kind
-    scheme = "https" if _is_tls(port) else "http"
+    scheme = "https" if has_tls(port) else "http"
     host = f"[{address.host}]" if isinstance(address, IPv6Address) else address.host
     return f"{scheme}://{host}:{address.port}"

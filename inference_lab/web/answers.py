@@ -180,7 +180,9 @@ class Answers:
             secure=request.isSecure(),
             chat=endpoint.is_chat,
             counts=counts,
-            kept=not request.responseHeaders.hasHeader(b"connection"),  # Twisted's answer to the request's own
+            kept=not request.responseHeaders.hasHeader(
+                b"connection"
+            ),  # Twisted's answer to the request's own
         )
         if reason is not None:
             raise ValueError(reason)

@@ -155,9 +155,7 @@ def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
         raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
 
 
-def without_effect(
-    death: Death, *, secure: bool, chat: bool, counts: bool, kept: bool = True
-) -> str | None:
+def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool, kept: bool = True) -> str | None:
     """Why an endpoint or a connection cannot show a death; None if it can.
 
     `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from twisted.internet import tcp, unix
 from twisted.internet.error import ConnectionAborted, ConnectionDone
-from twisted.protocols.tls import TLSMemoryBIOProtocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +25,14 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.journal.row import Peer
+
+try:
+    from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+except ImportError:  # a process without TLS
+    _TLS_FACTORY: tuple[type[Any], ...] = ()
+    _TLS_LAYER: tuple[type[Any], ...] = ()
+else:
+    _TLS_FACTORY, _TLS_LAYER = (TLSMemoryBIOFactory,), (TLSMemoryBIOProtocol,)
 
 _INT = struct.Struct("i")
 
@@ -119,9 +126,14 @@ def give_transport(port: object) -> None:
         port.transport = EagerServer
 
 
+def has_tls(port: object) -> bool:
+    """Whether a listening port speaks TLS."""
+    return isinstance(getattr(port, "factory", None), _TLS_FACTORY)
+
+
 def lowest(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, which Twisted does not type
     """The transport nearest the kernel: under TLS the TCP connection that carries it."""
-    while isinstance(transport, TLSMemoryBIOProtocol):
+    while isinstance(transport, _TLS_LAYER):
         transport = transport.transport
     return transport
 
@@ -129,7 +141,7 @@ def lowest(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, wh
 def buffered_bytes(transport: Any) -> int:  # noqa: ANN401
     """Bytes written to `transport` that this process still holds, TLS layers included."""
     held = 0
-    while isinstance(transport, TLSMemoryBIOProtocol):
+    while isinstance(transport, _TLS_LAYER):
         held += sum(map(len, transport._appSendBuffer))  # noqa: SLF001 - twisted/protocols/tls.py
         aggregator = getattr(transport, "_aggregator", None)  # twisted/protocols/tls.py
         held += sum(map(len, getattr(aggregator, "_buffer", ())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,9 +13,9 @@ from .server import CONSOLE, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from .server import Server
+    from .tls import Certificate
 
 GRACE_MS = 1500
 
@@ -55,3 +56,16 @@ def test_the_speed_of_the_engine_does_not_change_the_delay_of_a_fault(graceful: 
         connection.until(b"assistant")
         assert connection.until_end(timeout=0.4).end == OPEN
         assert len(connection.result(OPEN).chunked.chunks) == 1
+
+
+@pytest.mark.parametrize("kind", ["port", "tcp", "ssl"])
+def test_only_a_server_with_tls_loads_what_tls_needs(
+    one_config: Path, certificate: Certificate, kind: str
+) -> None:
+    endpoints = {"port": [], "tcp": ["tcp:0:interface=127.0.0.1"], "ssl": [certificate.endpoint()]}
+    more = [part for endpoint in endpoints[kind] for part in ("--endpoint", endpoint)]
+    server = start(one_config, *more, how=CONSOLE)
+    loaded = Path(f"/proc/{server.pid}/maps").read_text()
+    server.stop()
+    assert ("/cryptography/" in loaded) is (kind == "ssl")
+    assert "/msgspec/" in loaded
