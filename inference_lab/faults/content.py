@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from inference_lab.answers.pieces import Piece, Run
+from inference_lab.faults.death import ALL
 from inference_lab.faults.events import Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inference_lab.answers.pieces import Channel, Pieces
+    from inference_lab.faults.death import Death
 
-
+_E_ACUTE: Final = "é"
 _VARIED: Final = (1, 2, 4)
 _BURST_FRAMES: Final = 64
 _PACED_FRAMES: Final = 16
@@ -39,6 +41,47 @@ class Source(Protocol):
         Raises:
             ValueError: the answer so far has left this channel behind.
         """
+
+
+class Cut:
+    """The answer of `death`, cut at the fault point.
+
+    `frames` content frames stand in front of it, `place` is the piece behind them. `is_whole` says that they are the
+    whole answer; `words` is how many words of text that has, `finish` its finish reason.
+
+    Raises:
+        ValueError: the answer so far has left the death's channel behind.
+    """
+
+    def __init__(self, death: Death, source: Source) -> None:
+        self._death = death
+        self.pieces = source.endless(death.content)
+        self.words = source.words
+        self.finish = source.finish
+        self.is_whole = death.after_chunks == ALL
+        self.frames = (
+            frames_in(source.words, death.tokens_per_frame) if self.is_whole else int(death.after_chunks)
+        )
+        self.place = source.words if self.is_whole else words_in(self.frames, death.tokens_per_frame)
+
+    @property
+    def last(self) -> Piece | None:
+        """What the last frame in front of the fault point says, if there is one."""
+        return frame_at(self.pieces, self.frames - 1, self._death.tokens_per_frame) if self.frames else None
+
+    @property
+    def torn(self) -> Piece:
+        """What the frame behind the fault point says, of which a part may go out."""
+        death = self._death
+        if self.is_whole:
+            piece = next(self.pieces.starting_at(self.place))
+        else:
+            piece = frame_at(self.pieces, self.frames, death.tokens_per_frame)
+        if death.tear.word == "utf8" and piece.words:
+            accent = _E_ACUTE.upper() if piece.channel == "reasoning" else _E_ACUTE
+            if not piece.delta.endswith(accent):
+                piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
+        return piece
 
 
 def words_in(frames: int, tokens_per_frame: int | str) -> int:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.answers.shapes import DONE, Counts, Shape
-from inference_lab.faults.content import Source, bursts, frame_at, frames_from, frames_in, words_in
-from inference_lab.faults.death import ALL, EMPTY_EACH, NONE, UNLIMITED, Death
+from inference_lab.answers.shapes import DONE
+from inference_lab.faults.content import Cut, bursts, frames_from, words_in
+from inference_lab.faults.death import NONE, UNLIMITED
 from inference_lab.faults.errors import error_block
 from inference_lab.faults.events import (
     FAULT_POINT,
@@ -27,14 +27,16 @@ from inference_lab.faults.events import (
 )
 from inference_lab.faults.inserts import Inserts
 from inference_lab.faults.silence import HEARTBEATS, beats, hangs_with_beats, silence
-from inference_lab.faults.sse import check_torn
+from inference_lab.faults.stream_checks import check_stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inference_lab.answers.pieces import Piece
+    from inference_lab.answers.shapes import Counts, Shape
+    from inference_lab.faults.content import Source
+    from inference_lab.faults.death import Death
 
-_E_ACUTE: Final = "é"
 _BLOCK_BYTES: Final = 65_536
 
 
@@ -43,8 +45,8 @@ class DeathStream:
 
     The first frame is due at once, each further one `delay_ms` after the one before; `[DONE]` follows without a delay.
 
-    Raises ValueError when built for a death that this answer does not allow: a tear, a padding, frames that are not
-    there.
+    Raises:
+        ValueError: this answer does not allow the death: see `Cut` and `check_stream`.
     """
 
     def __init__(
@@ -52,96 +54,20 @@ class DeathStream:
     ) -> None:
         self._death = death
         self._shape = shape
-        self._source = source
         self._inserts = Inserts(death, shape, prompt_tokens)
         self._usage_asked = include_usage
         self._pause = Pause(death.delay_ms) if death.delay_ms else None
         self._first = True
         self._tokens = 0
-        self._pieces = source.endless(death.content)
-        self._all = death.after_chunks == ALL
-        self._frames = (
-            frames_in(source.words, death.tokens_per_frame) if self._all else int(death.after_chunks)
-        )
-        # The piece behind the content frames: the next one to be said.
-        self._place = source.words if self._all else words_in(self._frames, death.tokens_per_frame)
+        self._cut = cut = Cut(death, source)
+        self._place = cut.place  # of the next piece to be said, behind the content frames
         dialect = shape.dialect
         self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
         self._begun = False  # a content frame is out
         self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
         self._held: Piece | None = None  # the piece that the finish rides on
         self._finished = False
-        if (death.at == "role" or death.role_again) and shape.opening is None:
-            key = "at=role" if death.at == "role" else "role_again"
-            raise ValueError(f"{key} needs a role frame, which {dialect.name} does not have here")
-        if death.at == "frames":
-            self._check_frames()
-            self._check_sequence()
-            self._check_leg()
-        self._check_first_frames()
-
-    def _check_first_frames(self) -> None:
-        """What acts on the frames in front of the fault point needs one."""
-        death = self._death
-        has_opening = self._shape.opening is not None and death.at != "head"
-        if has_opening or (self._frames and death.at == "frames"):
-            return
-        if death.chunk_error == "no_crlf":
-            raise ValueError("chunk_error=no_crlf needs a chunk before the fault point")
-        if death.finish == EMPTY_EACH:
-            raise ValueError("finish=empty_each needs a frame before the finish frame")
-        if death.usage.endswith("_chunk") and death.finish == NONE:
-            raise ValueError(f"usage={death.usage} needs a frame")
-
-    def _check_frames(self) -> None:
-        """Make the frames that a death may not be able to tear or pad."""
-        death = self._death
-        if death.frame_bytes is not None:
-            if not self._frames:
-                raise ValueError("frame_bytes needs a content frame, and this answer has none")
-            piece = frame_at(self._pieces, self._frames - 1, death.tokens_per_frame)
-            least = len(self._dressed(self._shape.content(piece, first=self._frames == 1)))
-            if death.frame_bytes < least:
-                raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
-        if death.tear.word == "utf8" and not self._torn_piece().words:
-            raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
-        if death.tear.word != "none":
-            check_torn(self._torn_frame(), death)
-
-    def _check_sequence(self) -> None:
-        death = self._death
-        word, number = death.sequence.word, death.sequence.number
-        if word == "dup" and number > self._frames:
-            raise ValueError(
-                f"sequence=dup:{number} repeats more than the {self._frames} content frames there are"
-            )
-        if death.then == "rest" and word in {"drop", "swap"}:
-            rest = max(0, frames_in(self._source.words, death.tokens_per_frame) - self._frames)
-            if number > rest:
-                raise ValueError(
-                    f"sequence={word}:{number} needs as many frames behind the fault point: {rest} are left"
-                )
-
-    def _check_leg(self) -> None:
-        """A word left out or said again needs one that is said, and a count that is too low needs one."""
-        death = self._death
-        others = (
-            death.tear.word != "none"
-            or death.text_in_finish
-            or death.sequence.word in {"after_finish", "after_done", "swap"}
-            or (death.then == "rest" and self._source.words > self._place)
-        )
-        if others:
-            return
-        if isinstance(death.usage_off_by, int) and death.usage_off_by < 0 and not self._frames:
-            raise ValueError(
-                f"usage_off_by={death.usage_off_by} needs a count above 0: this leg says nothing"
-            )
-        if death.overlap or death.skip:
-            last = frame_at(self._pieces, self._frames - 1, death.tokens_per_frame) if self._frames else None
-            if last is None or not last.words:
-                key = "overlap" if death.overlap else "skip"
-                raise ValueError(f"{key} needs a word to act on: this leg says none")
+        check_stream(death, shape, cut, self._inserts)
 
     def events(self) -> Iterator[Draft]:
         """Everything up to the close."""
@@ -174,20 +100,22 @@ class DeathStream:
 
     def _content(self) -> Iterator[Draft]:
         death = self._death
-        words = self._source.words if self._all else None
+        words = self._cut.words if self._cut.is_whole else None
         before: Iterator[Piece] = islice(
-            frames_from(self._pieces, 0, death.tokens_per_frame, words), self._frames
+            frames_from(self._cut.pieces, 0, death.tokens_per_frame, words), self._cut.frames
         )
         if self._rides and death.then == "end":
             before = self._all_but_last(before)
-        padded = self._frames - 1 if death.frame_bytes is not None else -1
+        padded = self._cut.frames - 1 if death.frame_bytes is not None else -1
         repeated: deque[bytes] | None = (
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
         )
         pause, has_inserts = self._pause, self._inserts.in_each
         if padded < 0 and repeated is None and self._are_plain:
             before = iter(())
-            for part in bursts(self._pieces, self._frames, self._shape.around, every_ms=death.delay_ms):
+            for part in bursts(
+                self._cut.pieces, self._cut.frames, self._shape.around, every_ms=death.delay_ms
+            ):
                 if pause is not None and not self._first:
                     yield pause
                 self._first = False
@@ -215,7 +143,7 @@ class DeathStream:
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
-            yield from self._said(Torn(self._torn_frame(), said(self._torn_piece().words)))
+            yield from self._said(self._torn())
         yield FAULT_POINT
         for frame in self._disorder():
             yield from self._paced(Frame(frame))
@@ -224,11 +152,13 @@ class DeathStream:
             yield from self._said(event)
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
-            place = self._frames + (death.sequence.number if death.sequence.word in {"drop", "swap"} else 0)
-            rest = frames_from(self._pieces, place, death.tokens_per_frame, self._source.words)
+            place = self._cut.frames + (
+                death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+            )
+            rest = frames_from(self._cut.pieces, place, death.tokens_per_frame, self._cut.words)
             for piece in self._all_but_last(rest) if self._rides else rest:
                 yield from self._said(self._content_frame(piece))
-            self._place = max(words_in(self._frames, death.tokens_per_frame), self._source.words)
+            self._place = max(words_in(self._cut.frames, death.tokens_per_frame), self._cut.words)
             if self._held is not None:
                 yield from self._finish_on(self._held)
 
@@ -264,11 +194,11 @@ class DeathStream:
         word, number = death.sequence.word, death.sequence.number
         if word not in {"drop", "swap"}:
             return []
-        self._place = words_in(self._frames + number, death.tokens_per_frame)
+        self._place = words_in(self._cut.frames + number, death.tokens_per_frame)
         if word == "drop":
             return []
-        words = self._source.words if death.then == "rest" else None
-        pieces = frames_from(self._pieces, self._frames, death.tokens_per_frame, words)
+        words = self._cut.words if death.then == "rest" else None
+        pieces = frames_from(self._cut.pieces, self._cut.frames, death.tokens_per_frame, words)
         return [self._content_frame(piece) for piece in islice(pieces, number)][::-1]
 
     def _content_frame(self, piece: Piece) -> Frame:
@@ -286,28 +216,15 @@ class DeathStream:
         return self._content_frame(self._next_piece())
 
     def _next_piece(self) -> Piece:
-        piece = next(self._pieces.starting_at(self._place))
+        piece = next(self._cut.pieces.starting_at(self._place))
         self._place += 1
         return piece
 
-    def _torn_frame(self) -> bytes:
+    def _torn(self) -> Torn:
         """The whole frame of which a part is to go out; its sender has counted it."""
-        piece = self._torn_piece()
-        frame = self._shape.content(piece, first=not self._frames)
-        return self._dressed(frame, self._tokens + piece.token_count)
-
-    def _torn_piece(self) -> Piece:
-        """What the torn frame says."""
-        death = self._death
-        if self._all:
-            piece = next(self._pieces.starting_at(self._place))
-        else:
-            piece = frame_at(self._pieces, self._frames, death.tokens_per_frame)
-        if death.tear.word == "utf8" and piece.words:
-            accent = _E_ACUTE.upper() if piece.channel == "reasoning" else _E_ACUTE
-            if not piece.delta.endswith(accent):
-                piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
-        return piece
+        piece = self._cut.torn
+        frame = self._shape.content(piece, first=not self._cut.frames)
+        return Torn(self._dressed(frame, self._tokens + piece.token_count), said(piece.words))
 
     def _padded(self, frame: bytes, told: Said) -> Iterator[Draft]:
         """The frame with JSON blanks before its closing brace, as one chunk made of bounded pieces."""
@@ -362,7 +279,7 @@ class DeathStream:
         death = self._death
         if isinstance(death.finish, str):
             return death.finish
-        return self._source.finish if self._all or death.then == "rest" else "stop"
+        return self._cut.finish if self._cut.is_whole or death.then == "rest" else "stop"
 
     # -- one frame
 
