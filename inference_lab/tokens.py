@@ -154,11 +154,6 @@ def decode(ids: Iterable[int]) -> str:
     return "".join(map(_text_at, ids))
 
 
-def canonical(ids: Iterable[int]) -> list[int]:
-    """The ids that `encode` gives for the same text, so that all forms of a prompt agree."""
-    return encode(decode(ids))
-
-
 def digest(ids: Sequence[int]) -> int:
     """64-bit digest of a prompt: BLAKE2b over its ids (little-endian u32, no id 0), read big-endian."""
     counted = [number for number in ids if number] if BEGIN_OF_SEQUENCE in ids else ids

@@ -9,9 +9,7 @@ OK = Fate("text", None)
 
 
 def test_a_leg_adds_its_frames_words() -> None:
-    assert words_added(
-        [Fate("text", 5), Fate("text", 3, words_per_frame=2), Fate("text", 4, overlap=3, skip=1), OK]
-    ) == [
+    assert words_added([Fate("text", 5), Fate("text", 6), Fate("text", 4, overlap=3, skip=1), OK]) == [
         5,
         6,
         2,

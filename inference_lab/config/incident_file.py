@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import base64
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from inference_lab.config.toml_reading import ConfigError, Table, convert, join_key, read_toml, show_value
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.events import Pause
-from inference_lab.faults.incident import NAME, Incident, Part, Piece, parts_of
+from inference_lab.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
 from inference_lab.faults.modes import MODES
 from inference_lab.faults.script import STREAM_HEAD
 
@@ -34,7 +34,7 @@ _Offset = Annotated[int, Meta(ge=-(2**31), le=2**31)]
 class _Head(Struct, frozen=True, forbid_unknown_fields=True):
     status: Annotated[int, Meta(ge=200, le=599)] = 200
     headers: dict[str, Any] | None = None
-    framing: Literal["chunked", "length", "both", "none"] = "chunked"
+    framing: Framing = "chunked"
     length_off_by: _Offset = 0
     pause_ms: Any = 0
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import Enum
 from itertools import islice
 from re import compile as pattern
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -36,7 +36,9 @@ BROKEN: Final[Mapping[str, Close]] = {
     "hang": Close.HANG,
     "tls_raw": Close.TLS_RAW,
 }
-FRAMINGS: Final = ("chunked", "length", "both", "none")
+Framing: TypeAlias = Literal["chunked", "length", "both", "none"]
+"""How a body is delimited: by chunks, by its Content-Length, by both, or by the end of the connection."""
+
 BODILESS: Final = (204, 304)
 """The statuses whose response is complete with its head (RFC 9110 sections 15.3.5 and 15.4.5)."""
 
@@ -77,14 +79,17 @@ class Piece(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """A captured response. `headers` (lower-case names) hold none that say how the body is framed.
 
-    `framing` is one of `FRAMINGS`: in chunks, by a Content-Length that is `length_off_by` bytes off, by both, by
-    neither. `head_pause_ms` lies in front of the head. Raises ValueError, with a sentence that begins with the key.
+    Its Content-Length, where the `framing` has one, is `length_off_by` bytes off. `head_pause_ms` lies in front of the
+    head.
+
+    Raises:
+        ValueError: values that do not go together; the sentence begins with the key at fault.
     """
 
     name: str
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
-    framing: str
+    framing: Framing
     length_off_by: int = 0
     head_pause_ms: int = 0
     steps: tuple[Piece | Pause, ...] = ()

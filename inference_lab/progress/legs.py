@@ -17,14 +17,14 @@ _STOP: Final = re.compile('"|>>')
 class Fate(msgspec.Struct, frozen=True):
     """What one element of a list does to its leg, as far as words go.
 
-    `frames` is None for a leg that runs to the end of the answer. What only a later leg does: `overlap` repeats so many
-    words of the leg before, `skip` leaves so many out, `silent` says none. `counted`: it is passed over after some
-    requests, so that the next element need not be told from it by words.
+    `words` it has frames for, a call's announcement counted as one; None for a leg that runs to the end of the answer.
+    What only a later leg does: `overlap` repeats so many words of the leg before, `skip` leaves so many out, `silent`
+    says none. `counted`: it is passed over after some requests, so that the next element need not be told from it by
+    words.
     """
 
     channel: Channel
-    frames: int | None
-    words_per_frame: int = 1
+    words: int | None
     overlap: int = 0
     skip: int = 0
     silent: bool = False
@@ -32,7 +32,7 @@ class Fate(msgspec.Struct, frozen=True):
 
 
 def words_added(fates: Sequence[Fate]) -> list[int | None]:
-    """The words each leg adds, None without end: its frames' words, but for the call's announcement.
+    """The words each leg adds, None without end: those it has frames for, but for the call's announcement.
 
     A call is announced once, by the first leg that is in it; later legs of a list continue its argument. A counted
     element that has no end, or adds no word, adds 0: it shares its place with the next.
@@ -45,7 +45,7 @@ def words_added(fates: Sequence[Fate]) -> list[int | None]:
         announced = announced or announces
         words: int | None = 0
         if not silent:
-            words = None if fate.frames is None else max(0, fate.frames - announces) * fate.words_per_frame
+            words = None if fate.words is None else max(0, fate.words - announces)
             words = words - fate.overlap + fate.skip if words is not None and later else words
         words = max(0, words or 0) if fate.counted else words
         later = later or words != 0
