@@ -13,9 +13,8 @@ from inference_lab.engine.model_spec import ModelSpec
 Spec = TypeVar("Spec", ModelSpec, HardwareSpec)
 
 _HOME: Final = Path(__file__).parent
-_NAME: Final = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*"
-)  # never a path: a name must not lead out of the catalog
+# Never a path: a name must not lead out of the catalog.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class Catalog:

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from inference_lab.faults.death import Death
 
 TERMINATOR: Final = Raw(b"0\r\n\r\n")
-_GZIP_HEAD: Final = (
-    b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # RFC 1952: deflate, no mtime, OS unknown (255)
-)
+# RFC 1952: deflate, no mtime, OS unknown (255).
+_GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED_LIMIT: Final = 65_535  # RFC 1951 section 3.2.4: the length of a stored block is 16 bits
 # Places between two bytes: inside é and É, and inside a line end.
 _INSIDE: Final = {
@@ -124,9 +123,9 @@ def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
 
 def coded(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The stream in gzip: stored blocks, flushed per piece, so that the bytes are the same everywhere."""
-    return (
-        events if death.encoding == "none" else _coded(events, truncated=death.encoding == "gzip_truncated")
-    )
+    if death.encoding == "none":
+        return events
+    return _coded(events, truncated=death.encoding == "gzip_truncated")
 
 
 def _coded(events: Iterator[Draft], *, truncated: bool) -> Iterator[Draft]:

@@ -263,9 +263,8 @@ def healthy_script(
                 yield Frame(shape.content(piece), said=said(piece.words))
                 continue
             begun = True
-            if (
-                opening is not None
-            ):  # with the first token, so that the first frame is the time to first token
+            if opening is not None:
+                # With the first token, so that the first frame is the time to first token.
                 yield Frame(opening)
             yield Frame(shape.content(piece, first=True), said=said(piece.words))
         if opening is not None and not begun:
@@ -311,11 +310,9 @@ def _with_last(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bool]]:
 
 def _stream_head(dialect: Dialect) -> Head:
     """The head of a stream that nothing is wrong with."""
-    return (
-        STREAM_HEAD
-        if dialect is LAB
-        else Head(200, ((b"content-type", dialect.content_type), *dialect.headers))
-    )
+    if dialect is LAB:
+        return STREAM_HEAD
+    return Head(200, ((b"content-type", dialect.content_type), *dialect.headers))
 
 
 def echo_script(

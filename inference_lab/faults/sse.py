@@ -145,7 +145,6 @@ class _Speller:
         # Line breaks inside a string are escaped, so any cut between lines is one between tokens.
         last = " ".join(line.strip() for line in pretty[death.multiline - 1 :])
         kept = [*pretty[: death.multiline - 1], last]
-        blank = [""] * (
-            death.multiline - len(kept)
-        )  # JSON may be followed by as many line breaks as one likes
+        # JSON may be followed by as many line breaks as one likes.
+        blank = [""] * (death.multiline - len(kept))
         return [line.encode() for line in kept + blank]

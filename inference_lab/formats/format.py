@@ -63,8 +63,7 @@ class Format(msgspec.Struct, frozen=True):
 
         Raises:
             ValueError: both flags true; `continue_final_message` without an assistant message at the end;
-                arguments
-                that this format cannot leave open; JSON nested too deeply.
+                arguments that this format cannot leave open; JSON nested too deeply.
         """
         ends_in_assistant = bool(messages) and messages[-1].role == "assistant"
         if continue_final_message and add_generation_prompt:

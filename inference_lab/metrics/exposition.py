@@ -58,7 +58,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._seen: dict[Key, float] = {}
         # Else each counter has its time of birth beside it, which nobody asked for.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
+        disable_created_metrics()  # type: ignore[no-untyped-call] # not annotated there
         into: dict[str, Any] = {"registry": self._registry}
         live: dict[str, Any] = {**into, "multiprocess_mode": "livesum"}
         self._requests = Counter(
@@ -125,7 +125,7 @@ class Metrics:
         if self._sources.shared is None:
             return generate_latest(self._registry)
         everybody = CollectorRegistry()
-        MultiProcessCollector(everybody, path=self._sources.shared)  # type: ignore[no-untyped-call]
+        MultiProcessCollector(everybody, path=self._sources.shared)  # type: ignore[no-untyped-call] # as above
         return generate_latest(everybody)
 
     def update(self) -> None:
@@ -197,4 +197,4 @@ def show(histogram: Any, spread: Spread, seen: dict[Key, float], *key: object, o
         counts[min(max(place - _FIRST_PLACE, 0), len(BUCKETS_S))] += count
     for place, count in enumerate(counts):
         _bring(histogram._buckets[place], count, seen, (*key, place))  # noqa: SLF001 - see above; a test guards it
-    _bring(histogram._sum, (spread.sum_us + open_us) / 1e6, seen, (*key, "sum"))  # noqa: SLF001
+    _bring(histogram._sum, (spread.sum_us + open_us) / 1e6, seen, (*key, "sum"))  # noqa: SLF001 - as above

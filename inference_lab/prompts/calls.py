@@ -90,7 +90,7 @@ def call_target(tools: object, tool_choice: object = None) -> CallTarget:
     raise ValueError(f"tool_choice.function.name: {name!r} is none of the request's tools")
 
 
-def _key_of(parameters: Any) -> str:  # noqa: ANN401  # a client's JSON
+def _key_of(parameters: Any) -> str:  # noqa: ANN401 - a client's JSON
     properties = parameters.get("properties") if isinstance(parameters, dict) else None
     for key, schema in properties.items() if isinstance(properties, dict) else ():
         kind = schema.get("type") if isinstance(schema, dict) else None

@@ -69,9 +69,8 @@ def headers_of(lines: Iterable[str]) -> list[tuple[str, str]]:
     for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
-            raise ConfigError(
-                "--header: expected 'name: value' on one line"
-            )  # not quoted: it may be a secret
+            # Not quoted: it may be a secret.
+            raise ConfigError("--header: expected 'name: value' on one line")
         if match[1].lower() in _OURS:
             raise ConfigError(f"--header {match[1]}: it is made from the body; leave it out")
         headers.append((match[1], match[2]))

@@ -34,10 +34,8 @@ def raise_file_limit() -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         if soft != hard:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # macOS calls the hard limit infinite; a sandbox may forbid the call
+    except (OSError, ValueError) as error:
+        # macOS calls the hard limit infinite; a sandbox may forbid the call.
         _log.warn("the soft limit of open files stays as it is: {error}", error=error)
 
 

@@ -71,9 +71,8 @@ class WorkerService(Service):
     def _orphaned(self) -> None:
         """The parent has not asked us to end, so it was killed and cannot tidy up."""
         self._shared.remove()
-        os.kill(
-            os.getpid(), signal.SIGTERM
-        )  # not `stop`, which a SIGTERM that is on its way would call once more
+        # Not `stop`, which a SIGTERM that is on its way would call once more.
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _close(self, _: None) -> Deferred[None]:
         return self._serving.close().addCallback(lambda _: self._port.stopListening())
@@ -108,7 +107,7 @@ def main() -> None:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)
     with socket.socket(fileno=SOCKET_FD) as bound:
-        port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined]
+        port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined] # IReactorSocket
     give_transport(port)
     observer = observer_of(settings.log_format, sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)

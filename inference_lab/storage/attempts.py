@@ -95,9 +95,8 @@ def prepare(folder: Path) -> None:
 
 
 def _url(folder: Path, mode: str) -> str:
-    return (
-        f"{(folder / _FILE).absolute().as_uri()}?mode={mode}"  # without `rwc` a file that is gone is an error
-    )
+    # Without `rwc` a file that is gone is an error.
+    return f"{(folder / _FILE).absolute().as_uri()}?mode={mode}"
 
 
 def _connect(place: str) -> sqlite3.Connection:

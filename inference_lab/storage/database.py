@@ -42,7 +42,7 @@ _AT_ONCE: Final = (64, 8, 1)
 _VALUES: Final = f"({', '.join('?' * (len(_COLUMNS) + 2))})"
 _INSERT: Final = f"INSERT INTO rows ({', '.join(_QUOTED)}, document, process) VALUES "  # noqa: S608 - our own names
 _UPDATE: Final = (
-    f"UPDATE rows SET {', '.join(f'{name} = new.column{at}' for at, name in enumerate((*_QUOTED, 'document'), 1))}"  # noqa: S608
+    f"UPDATE rows SET {', '.join(f'{name} = new.column{at}' for at, name in enumerate((*_QUOTED, 'document'), 1))}"  # noqa: S608 - as above
     f" FROM (VALUES %s) AS new WHERE rows.id = new.column{len(_COLUMNS) + 2}"
 )
 _NO_ID: Final = '{"id":0,'
@@ -126,14 +126,14 @@ class Database:
         """How many rows that match have ended."""
         where, values = _where(wanted, "state = 'ended'")
         with _told(self._path):
-            (count,) = self._connection.execute(f"SELECT count(*) FROM rows {where}", values).fetchone()  # noqa: S608
+            (count,) = self._connection.execute(f"SELECT count(*) FROM rows {where}", values).fetchone()  # noqa: S608 - as above
         return int(count)
 
     def delete(self, wanted: Filter) -> int:
         """Remove rows, open ones too, which then do not come back when they end; how many."""
         where, values = _where(wanted)
         with _told(self._path):
-            return self._connection.execute(f"DELETE FROM rows {where}", values).rowcount  # noqa: S608
+            return self._connection.execute(f"DELETE FROM rows {where}", values).rowcount  # noqa: S608 - as above
 
     def end_open(self, ending: str, process: int | None = None) -> None:
         """Rows that are open although nobody is there any more to end them: say so in the journal.
@@ -236,7 +236,7 @@ def read_file(path: str, wanted: Filter) -> list[bytes]:
 
 def _read(connection: sqlite3.Connection, wanted: Filter) -> list[bytes]:
     where, values = _where(wanted)
-    found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608
+    found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608 - as above
     return [f'{{"id":{number},{document[len(_NO_ID) :]}'.encode() for number, document in found]
 
 

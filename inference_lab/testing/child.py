@@ -93,7 +93,7 @@ class Child:
             env={**os.environ, **more},
         )
         assert self.process.stdout is not None  # noqa: S101 - it is a pipe
-        assert self.process.stderr is not None  # noqa: S101
+        assert self.process.stderr is not None  # noqa: S101 - as above
         self.log = Lines(self.process.stdout)
         self.errors = Lines(self.process.stderr)
 

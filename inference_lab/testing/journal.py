@@ -51,9 +51,8 @@ def fetch(url: str, path: str, *, timeout_s: float) -> tuple[int, bytes]:
     if address.scheme == "https":
         import ssl  # noqa: PLC0415 - as above
 
-        trusting = ssl.SSLContext(
-            ssl.PROTOCOL_TLS_CLIENT
-        )  # the server is ours, whatever its certificate says
+        # The server is ours, whatever its certificate says.
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
         connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting)
     elif address.scheme == "http":

@@ -180,9 +180,8 @@ class Answers:
             secure=request.isSecure(),
             chat=endpoint.is_chat,
             counts=counts,
-            kept=not request.responseHeaders.hasHeader(
-                b"connection"
-            ),  # Twisted's answer to the request's own
+            # Twisted has answered a request's `connection: close` there.
+            kept=not request.responseHeaders.hasHeader(b"connection"),
         )
         if reason is not None:
             raise ValueError(reason)

@@ -208,9 +208,8 @@ def convert(values: Mapping[str, Any], kind: type[_T]) -> _T:
     except msgspec.ValidationError as error:
         match = _PATH.fullmatch(str(error))
         reason, path = match.groups() if match else (str(error), "")
-        if reason.startswith(
-            "."
-        ):  # a struct's own check, which knows the member where msgspec knows the struct
+        # A struct's own check knows the member, msgspec the struct.
+        if reason.startswith("."):
             member, _, reason = reason.partition(": ")
             path += member
         raise invalid_request(f"{path}: {reason}" if path else reason, path or None) from None

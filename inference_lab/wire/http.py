@@ -61,9 +61,8 @@ class LabChannel(http.HTTPChannel):
         if not self._handlingRequest:
             super().rawDataReceived(data)
             return
-        if (
-            len(self._dataBuffer) <= 1
-        ):  # a new response: the rest of the read that brought its request may be there
+        if len(self._dataBuffer) <= 1:
+            # A new response: the rest of the read that brought its request may be there.
             self._pipelined_bytes = sum(map(len, self._dataBuffer))
         self._dataBuffer.append(data)
         self._pipelined_bytes += len(data)
@@ -106,7 +105,7 @@ class LabChannel(http.HTTPChannel):
         """Bytes of a response in pieces."""
         self.write(b"".join(iovec))
 
-    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:  # noqa: N802
+    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:  # noqa: N802 - as above
         """The head of a whole answer. Twisted's own goes to the transport, past the count."""
         lines = [b"%b %b %b\r\n" % (version, code, reason)]
         for name, values in headers.getAllRawHeaders():

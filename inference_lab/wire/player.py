@@ -302,9 +302,8 @@ class Player:
 
     def _end(self, close: Close) -> None:
         self._close = close
-        self._script = iter(
-            ()
-        )  # a stall may last for hours, and what is left of its script is a quarter of its memory
+        # A stall may last for hours, and what is left of its script is a quarter of its memory.
+        self._script = iter(())
         self.request.unregisterProducer()
         self._ending = self._endings.end(self.request, close)
 

@@ -50,9 +50,8 @@ class Recording:
         self._is_over = False
         self.channel = request.channel
         self._written_before = request.channel.written_bytes
-        self._written_until: int | None = (
-            None  # so many bytes the channel had written with this response's last
-        )
+        # What the channel had written with this response's last byte; None before.
+        self._written_until: int | None = None
         self._transport = request.transport
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")

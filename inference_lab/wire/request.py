@@ -123,7 +123,7 @@ class LabRequest(server.Request):
         self.early = True
         self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
         self.responseHeaders.setRawHeaders(b"connection", [b"close"])
-        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001
+        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001 - see above
 
     # -- routing
 
