@@ -41,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True):
     completion_tokens: int
 
 
-def fault_pieces(  # where it begins and what it is, each by its name
+def fault_pieces(
     style: Format,
     position: Position,
     channel: Channel,
@@ -76,7 +76,7 @@ def fault_pieces(  # where it begins and what it is, each by its name
     return Pieces(tuple(writer.segments))
 
 
-def call_pieces(  # as above
+def call_pieces(
     style: Format, position: Position, frames: int, *, chat: bool, call: CallTarget, parallel: bool
 ) -> Pieces:
     """A call of so many pieces, announced and closed; `parallel`: of the first half, a second one without end behind.
@@ -99,7 +99,7 @@ def call_pieces(  # as above
     return Pieces(tuple(writer.segments))
 
 
-def healthy(  # the limits of a request and a model, each by its name
+def healthy(
     style: Format,
     position: Position,
     *,

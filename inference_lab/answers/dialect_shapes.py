@@ -22,7 +22,7 @@ _ROLE: Final = b',"role":"assistant"'
 class DialectShape:
     """See `shapes.Shape`. `usage_asked`: whether the request asked for usage; `prompt_ids`: tell token ids."""
 
-    def __init__(  # what a stream says about itself, each by its name
+    def __init__(
         self,
         dialect: Dialect,
         completion: Completion,

@@ -22,7 +22,7 @@ _BLANKS: Final = b" \t\r\n"
 _PAGE: Final = re.compile(rb"<!doctype\s+html|<html[^<>]*>\s*<(?:head|body)", re.IGNORECASE)
 
 
-def verify(  # what a caller may know about a stream, each by its name
+def verify(
     stream: bytes | Iterable[bytes],
     *,
     tokens: int | None = None,

@@ -72,7 +72,7 @@ class Handle:
         plan_from_prompt(directive, self._incidents())
         return {"role": "user", "content": f"{text} <<fault:{directive}>>"}
 
-    def verify(  # the oracle's own names
+    def verify(
         self,
         response: object,
         *,

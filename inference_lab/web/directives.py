@@ -31,7 +31,7 @@ class Directives:
     `admitted` says whether clients may have any, `incidents` are modes beside the built-in ones.
     """
 
-    def __init__(  # all there is to know about a request
+    def __init__(
         self,
         request: LabRequest,
         endpoint: Endpoint[Any],

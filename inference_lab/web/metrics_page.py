@@ -28,7 +28,7 @@ _SHARE_EVERY_S: Final = 1.0
 class MetricsPage:
     """Shows what has been counted where; `store` is the journal, `shared` the directory of several workers' shares."""
 
-    def __init__(  # where the counts are, each by its name
+    def __init__(
         self,
         pacer: Pacer,
         tally: Tally,

@@ -20,7 +20,7 @@ _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning"
 class AnswerSource:
     """See `faults.content.Source`; `plan` is the whole answer as text."""
 
-    def __init__(  # what an answer is made of, each by its name
+    def __init__(
         self, style: Format, position: Position, plan: Plan, death: Death, *, chat: bool, call: CallTarget
     ) -> None:
         self._death = death

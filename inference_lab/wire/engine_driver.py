@@ -101,7 +101,7 @@ class _Running:
 
     cached_tokens = 0
 
-    def __init__(  # what it is, each by its name
+    def __init__(
         self,
         engine: ConstantLatency,
         pacer: Pacer,
