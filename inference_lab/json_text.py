@@ -51,14 +51,18 @@ def escape_rest(text: str) -> str:
     return "" if not found else "\\" if found[1] == "" else "0" * (5 - len(found[1]))
 
 
+def without_surrogates(text: str) -> str:
+    """JSON escapes can make lone surrogates, which are no text: U+FFFD instead."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def unquoted(text: str) -> str:
     """The text that stands for itself between the quotes of a JSON string; a lone surrogate is U+FFFD.
 
     Raises:
         ValueError: a broken escape.
     """
-    value: str = json.loads(f'"{text}"', strict=False)
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return without_surrogates(json.loads(f'"{text}"', strict=False))
 
 
 class Ends(Enum):

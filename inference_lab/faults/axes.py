@@ -43,6 +43,22 @@ _MS: Final = Integer(U64_MAX)
 HELD_FRAMES: Final = 1000
 """The most that one value may keep in memory: frames repeated, reversed or joined, words or lines in one frame."""
 
+CLOSES: Final = (
+    "terminator",
+    "fin",
+    "rst",
+    "hang",
+    "terminator_rst",
+    "fin_close",
+    "eof",
+    "partial_terminator",
+    "torn_chunk",
+    "tls_raw",
+    "idle_close",
+    "stale",
+)
+"""How a response may be asked to end."""
+
 AXES: Final[Mapping[str, Axis]] = {
     "after_chunks": Axis(Integer(U32_MAX, words=("all",)), "content frames before the fault point"),
     "delay_ms": Axis(_MS, "milliseconds between frames"),
@@ -146,23 +162,7 @@ AXES: Final[Mapping[str, Axis]] = {
     "encoding": Axis(
         Choice("none", "gzip", "gzip_truncated", "gzip_unlabelled"), "content coding of the stream"
     ),
-    "close": Axis(
-        Choice(
-            "terminator",
-            "fin",
-            "rst",
-            "hang",
-            "terminator_rst",
-            "fin_close",
-            "eof",
-            "partial_terminator",
-            "torn_chunk",
-            "tls_raw",
-            "idle_close",
-            "stale",
-        ),
-        "how the response ends",
-    ),
+    "close": Axis(Choice(*CLOSES), "how the response ends"),
     "idle_ms": Axis(_MS, "how long an idle connection lives, with close=idle_close"),
     "dialect": Axis(Choice(*DIALECTS), "whose way of writing a stream; else the model's"),
     "name": Axis(Text(), "a name for the log"),

@@ -114,6 +114,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     test: str | None = None
     times: int | None = None
 
+    @property
+    def given_reasoning_key(self) -> str | None:
+        """The key of reasoning that the directive gives itself; None: the dialect's."""
+        return self.reasoning_key if "reasoning_key" in self.given else None
+
 
 HEALTHY: Final = Death()
 DEFAULTS: Final[dict[str, object]] = msgspec.structs.asdict(HEALTHY)

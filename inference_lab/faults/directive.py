@@ -20,13 +20,14 @@ from inference_lab.faults.grammar import Element, GrammarError, Word, parse, sho
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.faults.modes import MODES, OK, Mode
 from inference_lab.faults.streaming import acts_without_stream
-from inference_lab.faults.values import Code, Signed, Sub, Text, Value
+from inference_lab.faults.values import Code, Flag, Kind, Signed, Sub, Text, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 # Short for tear, with the one mode that had it before there was a tear key.
 _UTF8: Final = "utf8"
+_UTF8_KIND: Final = Flag()
 _UTF8_MODE: Final = "cut_mid_frame"
 _SIMPLE: Final = frozenset({"after_chunks", "delay_ms"})
 _BARE: Final = re.compile(r"[A-Za-z_][\w.:+-]*", re.ASCII)
@@ -40,7 +41,6 @@ _BROKEN_OFF: Final[Mapping[str, frozenset[object]]] = {
     "finish": frozenset({NONE}),
     "done": frozenset({"false"}),
 }
-
 
 # What may be set beside an incident, whose file says everything that is sent.
 _INCIDENT_KEYS: Final = ("delay_ms", *LABELS)
@@ -85,6 +85,11 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     def acts_without_stream(self) -> bool:
         """Whether it has an effect on a request that asked for no stream."""
         return acts_without_stream(self.death) if self.incident is None else not self.incident.needs_stream
+
+    @property
+    def given_delay_ms(self) -> int | None:
+        """The delay that was asked for, which replaces the pauses of an incident; None: it was not."""
+        return self.death.delay_ms if any(key == "delay_ms" for key, _ in self.settings) else None
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
@@ -155,8 +160,12 @@ def _known(key: str) -> bool:
     return True
 
 
+def _kind_of(key: str) -> Kind:
+    return _UTF8_KIND if key == _UTF8 else AXES[key].kind
+
+
 def _read(key: str, word: Word) -> Value:
-    kind = AXES["bom" if key == _UTF8 else key].kind  # utf8 is a flag as any other
+    kind = _kind_of(key)
     try:
         return kind.read(word)
     except ValueError as error:
@@ -164,7 +173,7 @@ def _read(key: str, word: Word) -> Value:
 
 
 def _take(key: str, value: object) -> Value:
-    kind = AXES["bom" if key == _UTF8 else key].kind
+    kind = _kind_of(key)
     try:
         return kind.take(value)
     except ValueError as error:

@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from inference_lab.json_text import Ends, scan, spaced
+from inference_lab.json_text import Ends, scan, spaced, without_surrogates
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -41,7 +41,7 @@ def members_of(arguments: str) -> list[Member]:
         raise ValueError("a call's arguments hold an integer of too many digits") from None
     if not isinstance(value, dict):
         raise ValueError("a call's arguments must be a JSON object")
-    return [Member(_text(key), *_value(value)) for key, value in pairs]
+    return [Member(without_surrogates(key), *_value(value)) for key, value in pairs]
 
 
 def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
@@ -58,7 +58,7 @@ def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
         if found.ends is Ends.IN_VALUE:
             members = members_of(f"{arguments[: found.string - 1]}null}}")
             text = json.loads(f'"{arguments[found.string :]}"')
-            return members[:-1], Member(members[-1].key, _text(text), is_string=True)
+            return members[:-1], Member(members[-1].key, without_surrogates(text), is_string=True)
         stem = arguments.rstrip(" \t\n\r")
         if found.ends is Ends.OPEN and stem[-1:] in {"", '"', "}", "]"}:
             return members_of(stem and stem + "}"), None
@@ -69,10 +69,5 @@ def open_members_of(arguments: str) -> tuple[list[Member], Member | None]:
 
 def _value(value: object) -> tuple[str, bool]:
     if isinstance(value, str):
-        return _text(value), True
-    return _text(spaced(value)), False
-
-
-def _text(text: str) -> str:
-    """JSON escapes can make lone surrogates, which are no text: U+FFFD instead."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return without_surrogates(value), True
+    return without_surrogates(spaced(value)), False

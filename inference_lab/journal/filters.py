@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.axes import AXES
+from inference_lab.faults.axes import CLOSES
 from inference_lab.faults.death import Close
 from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 
@@ -20,7 +20,7 @@ MOST_WAIT_S: Final = 60.0
 _MOST_COUNT: Final = 1_000_000
 _TRIGGERS: Final = ("header", "prompt", "config", "echo", "engine")
 _ENDINGS: Final = (
-    *dict.fromkeys([*AXES["close"].kind.expected.split(", "), *(close.value for close in Close)]),
+    *dict.fromkeys([*CLOSES, *(close.value for close in Close)]),
     *("client_left", "reader_timeout", "refused", "pipelined", "shutdown", "server_lost", "defect"),
 )
 _FORMS: Final = {

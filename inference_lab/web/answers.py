@@ -36,10 +36,11 @@ from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from inference_lab.answers.dialects import Dialect
     from inference_lab.faults.directive import Fault
+    from inference_lab.faults.events import Event
     from inference_lab.faults.trigger import Trigger
     from inference_lab.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
@@ -159,7 +160,7 @@ class Answers:
             return self._echo(request, accepted, prompt, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
 
-    def _dying(  # all there is to know about a request
+    def _dying(
         self,
         request: LabRequest,
         endpoint: Endpoint[_R],
@@ -186,12 +187,15 @@ class Answers:
         if reason is not None:
             raise ValueError(reason)
         if fault.incident is not None:
-            return self._replay(endpoint, accepted, prompt, fault, fault.incident, origin)
-        return self._fault(endpoint, accepted, prompt, fault, origin)
+            script = self._replay(endpoint, accepted, prompt, fault, fault.incident)
+        else:
+            script = self._fault(endpoint, accepted, prompt, fault)
+        trigger = f"{origin} {fault.canonical()}"
+        return Stream(lambda request: self._streams.play(request, script, trigger))
 
     def _fault(
-        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault, origin: str
-    ) -> Stream:
+        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault
+    ) -> Iterator[Event]:
         body, style, death = accepted.body, accepted.served.style, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
         completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
@@ -205,13 +209,7 @@ class Answers:
         counts = Counts(prompt_tokens, answer.completion_tokens)
         script = fault_script(
             death,
-            endpoint.shape(
-                body,
-                completion,
-                prompt,
-                dialect,
-                death.reasoning_key if "reasoning_key" in death.given else None,
-            ),
+            endpoint.shape(body, completion, prompt, dialect, death.given_reasoning_key),
             source,
             prompt_tokens=prompt_tokens,
             include_usage=body.include_usage,
@@ -219,8 +217,7 @@ class Answers:
             streaming=bool(body.stream),
         )
         require_ids(body, source.endless(death.content), pieces_made(death, source))
-        trigger = f"{origin} {fault.canonical()}"
-        return Stream(lambda request: self._streams.play(request, script, trigger))
+        return script
 
     def _replay(
         self,
@@ -229,8 +226,7 @@ class Answers:
         prompt: Prompt,
         fault: Fault,
         incident: Incident,
-        origin: str,
-    ) -> Stream:
+    ) -> Iterator[Event]:
         chat = endpoint.is_chat
         source = AnswerSource(
             accepted.served.style,
@@ -240,16 +236,13 @@ class Answers:
             chat=chat,
             call=call_to_make(accepted.body, prompt),
         )
-        delay_ms = fault.death.delay_ms if any(key == "delay_ms" for key, _ in fault.settings) else None
-        script = incident_script(
+        return incident_script(
             incident,
             self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
             source.endless("text") if incident.words else (),
             chat=chat,
-            delay_ms=delay_ms,
+            delay_ms=fault.given_delay_ms,
         )
-        trigger = f"{origin} {fault.canonical()}"
-        return Stream(lambda request: self._streams.play(request, script, trigger))
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
         completion = self._fixed_completion(CHAT, accepted, "", LAB)

@@ -44,7 +44,10 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
 
 
 class Checks:
-    """`directives` admits what clients may ask for themselves, `incidents` are modes beside the built-in ones."""
+    """The checks of a server.
+
+    `directives` admits what clients may ask for themselves, `incidents` are modes beside the built-in ones.
+    """
 
     def __init__(
         self, models: ServedModels, *, directives: bool, incidents: Incidents = NO_INCIDENTS

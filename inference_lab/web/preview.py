@@ -111,9 +111,8 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     prefix = dialect.id_prefix or (CHAT_PREFIX if chat else COMPLETIONS_PREFIX)
     completion = Completion(prefix + _DIGITS, FIXED_CREATED, "MODEL")
     if fault.incident is not None:
-        delay_ms = death.delay_ms if "delay_ms" in dict(fault.settings) else None
         words = source.endless("text") if fault.incident.words else ()
-        return incident_script(fault.incident, completion, words, chat=chat, delay_ms=delay_ms)
+        return incident_script(fault.incident, completion, words, chat=chat, delay_ms=fault.given_delay_ms)
     try:
         return fault_script(
             death,
@@ -129,9 +128,12 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
 
 def _shape(death: Death, completion: Completion, *, chat: bool) -> Shape:
     if death.dialect not in {None, LAB.name}:
-        key = death.reasoning_key if "reasoning_key" in death.given else None
         return DialectShape(
-            DIALECTS[str(death.dialect)], completion, is_chat=chat, usage_asked=True, reasoning_key=key
+            DIALECTS[str(death.dialect)],
+            completion,
+            is_chat=chat,
+            usage_asked=True,
+            reasoning_key=death.given_reasoning_key,
         )
     return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
 
