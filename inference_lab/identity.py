@@ -32,6 +32,6 @@ def response_digits(endpoint: str, body: bytes, fault: str, request_id: bytes) -
     return digest.hexdigest()
 
 
-def prompt_text(key: int) -> str:
+def key_text(key: int) -> str:
     """A conversation's key as clients see it: 16 hex digits."""
     return f"{key:016x}"

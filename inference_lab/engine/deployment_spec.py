@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.kv import KvLayout, kv_capacity
 from inference_lab.engine.model_spec import ModelSpec
+from inference_lab.engine.policy import POLICIES
 from inference_lab.engine.units import (
     U32,
     U64,
@@ -22,7 +23,6 @@ from inference_lab.engine.units import (
     Positive,
 )
 
-POLICIES: Final = ("fcfs", "priority", "sif", "lif", "sof", "lof", "stf", "ltf")
 _POLICY_ALIASES: Final = {"sjf": "sof"}
 
 

@@ -10,7 +10,7 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.errors import attempts_unavailable
-from inference_lab.identity import prompt_text
+from inference_lab.identity import key_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,12 +53,12 @@ class Attempts:
 
     def take(self, test: str | None, prompt: int, place: int, times: int) -> bool:
         """Count one request more, unless `times` have been counted: then False, and nothing is."""
-        return bool(self._run(_TAKE, test=test or "", prompt=prompt_text(prompt), place=place, times=times))
+        return bool(self._run(_TAKE, test=test or "", prompt=key_text(prompt), place=place, times=times))
 
     def give_back(self, test: str | None, prompt: int, place: int) -> None:
         """Count one request less: it was refused and has met nothing."""
         for statement in _GIVE_BACK:
-            self._run(statement, test=test or "", prompt=prompt_text(prompt), place=place)
+            self._run(statement, test=test or "", prompt=key_text(prompt), place=place)
 
     def delete(self, *, test: str | None = None, prompt: str | None = None) -> int:
         """Forget the counts of a test, of a prompt (16 hex digits), of both, or all; answers how many there were."""

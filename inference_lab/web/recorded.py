@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inference_lab.answers.answer import NORMAL_FINISHES
 from inference_lab.faults.death import NONE, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
-from inference_lab.identity import prompt_text
+from inference_lab.identity import key_text
 from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
 from inference_lab.web.requests import fields_of
 
@@ -54,7 +54,7 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, as
     fault = trigger.fault
     request.recording.tell(
         test=asked.test,
-        prompt=prompt_text(position.key),
+        prompt=key_text(position.key),
         tag=position.tag,
         progress=progress,
         trigger=trigger.word,

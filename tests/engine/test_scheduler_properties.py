@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from inference_lab.engine.cluster import Cluster
 from inference_lab.engine.deployment_spec import (
-    POLICIES,
     Deployment,
     KvAware,
     KvAwareDecode,
@@ -30,6 +29,7 @@ from inference_lab.engine.model_spec import (
     Routing,
     WeightStream,
 )
+from inference_lab.engine.policy import POLICIES
 from inference_lab.engine.request import Request
 from inference_lab.engine.simulation import simulate
 
@@ -102,7 +102,7 @@ def deployments(draw: st.DrawFn) -> Deployment:
         max_num_batched_tokens=draw(st.sampled_from((1, 5, 20, 64, 64, 64))),
         max_num_seqs=draw(st.integers(1, 8)),
         block_size=BLOCK,
-        policy=draw(st.sampled_from(POLICIES)),
+        policy=draw(st.sampled_from(sorted(POLICIES))),
         enable_chunked_prefill=draw(st.booleans()),
         long_prefill_token_threshold=draw(st.sampled_from((0, 0, 3, 20))),
         kv_cache_capacity=draw(st.integers(6, 40)) * block_bytes * (tp if dp_attention else 1),
