@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from inference_lab.catalog import Catalog
-from inference_lab.config.models import ConfigError, load, parse_deployment_file
-from inference_lab.config.toml_reading import read_toml
+from inference_lab.config.deployment_file import parse_deployment_file
+from inference_lab.config.models import load
+from inference_lab.config.toml_reading import ConfigError, read_toml
 from inference_lab.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
 
 if TYPE_CHECKING:

@@ -23,8 +23,6 @@ from inference_lab.faults.plan import FaultPlan
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["AnswerSettings", "ConfigError", "Latency", "Loaded", "ServedModel", "load"]
-
 
 class ServedModel(Struct, frozen=True):
     """One served model.

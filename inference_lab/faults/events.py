@@ -103,7 +103,7 @@ class FaultPoint(msgspec.Struct, frozen=True, gc=False):
     """A mark between two events: the N content frames are out. Framing breaks here, if it is to break."""
 
 
-FAULT_POINT = FaultPoint()
+FAULT_POINT: Final = FaultPoint()
 
 Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close
 Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Torn | FaultPoint

@@ -130,7 +130,7 @@ def _record(options: argparse.Namespace) -> None:
 
 
 def _comments(outcome: Outcome, hidden: int) -> list[str]:
-    lines = [f"Recorded by inference-lab {_PROG.split()[1]}: {_ENDS[outcome.recorded.close]}."]
+    lines = [f"Recorded by {_PROG}: {_ENDS[outcome.recorded.close]}."]
     if outcome.end is End.FULL:
         lines.append("There was more: recording stopped at --max-bytes.")
     if outcome.end is End.OPEN and outcome.recorded.close == "hang":

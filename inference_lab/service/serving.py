@@ -13,7 +13,8 @@ from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from inference_lab.config.models import ConfigError, Loaded, ServedModel, load
+from inference_lab.config.models import Loaded, ServedModel, load
+from inference_lab.config.toml_reading import ConfigError
 from inference_lab.engine.cluster import Cluster
 from inference_lab.service.process import (
     calm_collector,

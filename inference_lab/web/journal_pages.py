@@ -1,4 +1,4 @@
-"""`GET` and `DELETE /lab/journal`: what the journal holds, at once or as soon as so much is there."""
+"""`/lab/journal` and `/lab/verdict`: what the journal holds, at once or as soon as so much is there, and judged."""
 
 from __future__ import annotations
 

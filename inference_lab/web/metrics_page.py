@@ -26,7 +26,7 @@ _SHARE_EVERY_S: Final = 1.0
 
 
 class MetricsPage:
-    """Shows what has been counted where; `store` is the journal, `shared` the directory of several workers' shares."""
+    """Shows what has been counted; its attributes are the `Sources` of the metrics, under the same names."""
 
     def __init__(
         self,

@@ -92,7 +92,7 @@ class LabChannel(http.HTTPChannel):
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Bytes of requests, until the connection is dismissed."""
-        self._is_busy()
+        self._stop_idling()
         if self._dismissal is None:
             super().dataReceived(data)
 
@@ -137,7 +137,7 @@ class LabChannel(http.HTTPChannel):
         self._idle_slot = None
         super().timeoutConnection()
 
-    def _is_busy(self) -> None:
+    def _stop_idling(self) -> None:
         if self._idle_slot is not None:
             self.site.endings.pacer.forget(self._idle_slot, self._idle_too_long)
             self._idle_slot = None
@@ -175,7 +175,7 @@ class LabChannel(http.HTTPChannel):
         """Leave no timer behind."""
         self.site.tally.connections -= 1
         self.site.gone(self)
-        self._is_busy()
+        self._stop_idling()
         if self._watch is not None:
             self._watch.stop()
         if self._dismissal is not None and self._dismissal.active():
