@@ -119,6 +119,10 @@ class MemoryLab:
         self._recorder.flush()
         return self.handed_over
 
+    def end(self) -> None:
+        """What the end of the process does to the journal."""
+        self._recorder.end_all("shutdown")
+
     def exchange(
         self, path: str, body: Mapping[str, Any] | bytes, headers: Mapping[str, str] | None = None
     ) -> Received:

@@ -11,6 +11,7 @@ import pytest
 
 from inference_lab.faults.modes import MODES
 from inference_lab.journal.row import body_digest
+from inference_lab.wire import recording
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
 from tests.lab import WORDS
@@ -267,6 +268,35 @@ def test_rows_are_handed_over_together_and_each_once_a_batch(lab: MemoryLab) -> 
     lab.clock.advance(BATCH_S)
     (batch,) = lab.handed_over.batches
     assert sorted(row.state for row in batch) == ["ended", "ended", "open"]
+
+
+def test_an_ended_row_is_handed_over_once_and_when_its_last_bytes_are_out(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = [10]
+    monkeypatch.setattr(recording, "unsent_now", lambda _: under_way[0])
+    channel, _ = lab.connect()
+    body = json.dumps(body_of(CHAT, stream=True)).encode()
+    channel.dataReceived(request("POST", CHAT, body, headers={"x-inference-lab-fault": "ok;delay_ms=0"}))
+    lab.clock.advance(BATCH_S)
+    under_way[0] = 0
+    lab.clock.advance(1)
+    lab.clock.advance(BATCH_S)
+    ended = [row for batch in lab.handed_over.batches for row in batch if row.state == "ended"]
+    assert [row.bytes_unsent for row in ended] == [0]
+
+
+def test_what_is_answered_behind_the_end_leaves_no_timer(
+    lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "unsent_now", lambda _: 10)
+    channel, transport = lab.connect()
+    lab.end()
+    channel.dataReceived(request("GET", "/v1/models"))
+    (row,) = lab.handed_over.values()
+    assert row.bytes_unsent == 10
+    transport.loseConnection()
+    assert lab.clock.getDelayedCalls() == []
 
 
 def test_a_stall_keeps_no_body_and_a_client_that_leaves_it_no_cycle(lab: MemoryLab) -> None:

@@ -111,7 +111,7 @@ class Recording:
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
         self.written()
         self._measure()
-        settled = not known["bytes_unsent"] or is_gone(self._transport)
+        settled = not known["bytes_unsent"] or is_gone(self._transport) or recorder.has_ended
         recorder.over(self, settled=settled)
         if not settled:
             watch_unsent(self._transport)
@@ -156,7 +156,8 @@ class Recorder:
         self._batch: IDelayedCall | None = None
         self._settling: dict[LabChannel, Recording] = {}
         self._timer: IDelayedCall | None = None
-        self._has_ended = False
+        self.has_ended = False
+        """Nobody waits for anything any more: rows are handed over at once."""
 
     def begin(self, request: LabRequest) -> Recording | None:
         """A recording of `request`, unless it looks at the server rather than ask it for something."""
@@ -174,7 +175,7 @@ class Recorder:
         if self._rows is None:
             return
         self._news[recording.number] = recording
-        if self._has_ended:
+        if self.has_ended:
             self._hand_over()
         elif self._batch is None:
             self._batch = self.pacer.clock.callLater(BATCH_S, self._hand_over)
@@ -185,6 +186,8 @@ class Recorder:
         if settled:
             self.has_news(recording)
             return
+        # Not in the batch that its beginning may be in: a row that is written as ended is not written once more.
+        self._news.pop(recording.number, None)
         # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
         self._settle_on(recording.channel)
         self._settling[recording.channel] = recording
@@ -222,4 +225,4 @@ class Recorder:
         for recording in list(self._live):
             recording.end(None, ending)
         self.flush()
-        self._has_ended = True  # no timer is left behind
+        self.has_ended = True  # no timer is left behind
