@@ -117,6 +117,26 @@ def test_a_paused_player_writes_nothing_and_goes_on_when_resumed() -> None:
     assert transport.value() == A_FRAME + b"0\r\n\r\n"
 
 
+def test_a_stream_that_is_pipelined_behind_an_answer_still_under_way_waits_for_the_reader_too() -> None:
+    def first() -> Iterator[Event]:
+        yield Frame(b"abc")
+        yield Pause(125)
+        yield Close.TERMINATOR
+
+    scripts = iter([first(), paced(1, 0, Close.HANG)])
+    stage = Stage(lambda: next(scripts))
+    channel, transport = stage.connect()
+    channel.dataReceived(GET + GET)
+    channel.pauseProducing()  # TLS says so once, and not for each write more
+    body_of(transport)
+    stage.clock.advance(0.125)
+    assert transport.value().startswith(b"0\r\n\r\nHTTP/1.1 200 ")
+    assert transport.value().endswith(b"\r\n\r\n")
+    transport.clear()
+    channel.resumeProducing()
+    assert transport.value() == A_FRAME
+
+
 BURSTS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 7, 125])), min_size=1, max_size=4)
 STEPS = st.lists(st.tuples(st.sampled_from([0, 1, 7, 124, 125, 600]), st.booleans()), max_size=8)
 

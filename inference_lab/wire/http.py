@@ -1,7 +1,8 @@
 """HTTP/1.1 as this server speaks it: Site and Channel with the limits and manners of docs/wire.md.
 
 Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
-`HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect` (twisted/web/http.py).
+`HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect`, `_waitingForTransport`
+(twisted/web/http.py).
 """
 
 from __future__ import annotations
@@ -111,6 +112,15 @@ class LabChannel(http.HTTPChannel):
         for name, values in headers.getAllRawHeaders():
             lines += [b"%b: %b\r\n" % (name, value) for value in values]
         self.writeSequence([*lines, b"\r\n"])
+
+    def registerProducer(self, producer: Any, streaming: bool) -> None:  # noqa: ANN401, FBT001, N802 - Twisted's
+        """Take on a stream, paused if the answer in front of it is still on its way.
+
+        Twisted lets it begin; a plain connection pauses it at its first write, TLS, which has said so before, never.
+        """
+        super().registerProducer(producer, streaming)
+        if self._waitingForTransport:
+            producer.pauseProducing()
 
     def reset_on_data(self) -> None:
         """Meet whatever comes next with a reset; what has been pipelined already counts."""

@@ -41,6 +41,12 @@ def test_a_channel_keeps_what_is_pipelined_in_its_data_buffer_while_it_handles_a
     assert 'b"".join(self._dataBuffer)' in source(http.HTTPChannel.requestDone)
 
 
+def test_a_channel_knows_whether_its_transport_has_paused_it() -> None:
+    assert "self._waitingForTransport = True" in source(http.HTTPChannel.pauseProducing)
+    assert "self._waitingForTransport = False" in source(http.HTTPChannel.resumeProducing)
+    assert "self.channel.registerProducer(producer, streaming)" in source(http.Request.registerProducer)
+
+
 def test_the_methods_that_are_overridden_are_the_ones_twisted_calls() -> None:
     assert "req.gotLength(self.length)" in source(http.HTTPChannel.allHeadersReceived)
     assert "handleContentChunk" in source(http.HTTPChannel)
