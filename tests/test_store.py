@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
+from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,6 @@ from inference_lab.storage.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 NOW = 1_000_000.0
 
@@ -268,6 +268,30 @@ def test_a_locked_file_keeps_rows_waiting_until_it_is_free(
     blocker.close()
     assert len(reactor.answer(store.ask(read))) == 1
     assert store.lost_rows == 0
+    reactor.answer(store.close())
+
+
+def test_a_file_that_could_not_be_opened_when_somebody_asked_is_written_when_it_can(
+    path: str, reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_RETRY_S", 0.01)
+    written = threading.Event()
+    write = Database.write
+
+    def tell(self: Database, *arguments: Any, **more: Any) -> None:
+        write(self, *arguments, **more)
+        written.set()
+
+    monkeypatch.setattr(Database, "write", tell)
+    away = Path(path).rename(f"{path}.away")
+    Path(path).mkdir()
+    store = store_of(path, reactor)
+    store.start()
+    assert reactor.answer(store.ask(read)).check(DatabaseError)
+    Path(path).rmdir()
+    away.rename(path)
+    store.put({0: row()})
+    assert written.wait(10)
     reactor.answer(store.close())
 
 

@@ -140,8 +140,8 @@ class Store:
         with suppress(DatabaseError):  # met again, and told, with the first row
             database = Database(self.path, os.getpid())
         while True:
-            # What came while the last attempt had failed has set nothing.
-            self._something.wait(_RETRY_S if self._unwritten or self._rows else None)
+            # What comes after an attempt that failed sets nothing, whether or not there was something to write.
+            self._something.wait(None if self._failed is None and not self._rows else _RETRY_S)
             self._something.clear()
             closing = self._closed is not None
             before, failed = self._failed, None
