@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
-from twisted.internet.error import ProcessExitedAlready
+from twisted.internet.error import ProcessExitedAlready, ReactorNotRunning
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 
@@ -139,7 +139,8 @@ class Supervisor(Service):
                 how=how,
             )
             exit_with(1)
-            self._reactor.stop()
+            with suppress(ReactorNotRunning):  # another worker, or a signal, has stopped it in this very turn
+                self._reactor.stop()
             return
         del deaths[: -DEATHS + 1]
         _log.warn("worker {index} ended with {how}: starting another", index=worker.index, how=how)

@@ -184,6 +184,29 @@ def test_three_deaths_of_one_worker_end_the_service_with_status_1(one_config: Pa
     server.log.wait_for(r"worker \d ended 3 times within 10 s, at last with signal 9: giving up")
 
 
+def test_workers_that_die_together_end_the_service_without_a_traceback(one_config: Path) -> None:
+    server = start(one_config, "--workers", "2", how=CONSOLE)
+    try:
+        for _ in range(3):
+            workers = workers_of(server.pid)
+            os.kill(server.pid, signal.SIGSTOP)  # so that it meets all the deaths in one turn
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            assert eventually(lambda dead=workers: all(map(has_ended, dead)))  # type: ignore[misc]
+            os.kill(server.pid, signal.SIGCONT)
+            assert eventually(
+                lambda dead=workers: (
+                    server.process.poll() is not None  # type: ignore[misc]
+                    or (len(workers_of(server.pid)) == 2 and not dead & workers_of(server.pid))
+                )
+            )
+        assert server.process.wait(10) == 1
+    finally:
+        server.stop()
+    server.log.wait_for(r"worker \d ended 3 times within 10 s, at last with signal 9: giving up")
+    assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+
+
 def test_workers_do_not_outlive_their_parent_and_tidy_up_after_it(pair: Server, tmp_path: Path) -> None:
     workers = workers_of(pair.pid)
     with Connection(pair.address) as connection:
