@@ -270,7 +270,7 @@ def test_rows_are_handed_over_together_and_each_once_a_batch(lab: MemoryLab) -> 
     assert sorted(row.state for row in batch) == ["ended", "ended", "open"]
 
 
-def test_an_ended_row_is_handed_over_once_and_when_its_last_bytes_are_out(
+def test_a_row_is_open_until_its_last_bytes_are_out_and_ended_once(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way = [10]
@@ -282,8 +282,11 @@ def test_an_ended_row_is_handed_over_once_and_when_its_last_bytes_are_out(
     under_way[0] = 0
     lab.clock.advance(1)
     lab.clock.advance(BATCH_S)
-    ended = [row for batch in lab.handed_over.batches for row in batch if row.state == "ended"]
-    assert [row.bytes_unsent for row in ended] == [0]
+    rows = [row for batch in lab.handed_over.batches for row in batch]
+    assert [(row.state, row.ending, row.bytes_unsent) for row in rows] == [
+        ("open", None, 10),
+        ("ended", "terminator", 0),
+    ]
 
 
 def test_what_is_answered_behind_the_end_leaves_no_timer(

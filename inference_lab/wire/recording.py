@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from inference_lab.identity import TEST_ID
 from inference_lab.journal.row import Row, split_headers
 from inference_lab.wire.transport import is_gone, lost_to, unsent_now, watch_unsent
@@ -133,6 +135,12 @@ class Recording:
         """The request as it stands."""
         return Row(state="ended" if self._is_over else "open", **self._known)
 
+    def row_while_open(self) -> Row:
+        """As `row`, without what is not certain before it has settled: that it has ended, and how."""
+        return msgspec.structs.replace(
+            self.row(), state="open", ending=None, peer=None, peer_s=None, duration_ms=None
+        )
+
 
 def plain_ending(status: int | None) -> str:
     """How a whole answer ends that nobody asked anything of."""
@@ -153,6 +161,7 @@ class Recorder:
         self._number = 0
         self._live: set[Recording] = set()
         self._news: dict[int, Recording] = {}
+        self._begun: dict[int, Row] = {}  # of what has ended meanwhile, but is not written as ended yet
         self._batch: IDelayedCall | None = None
         self._settling: dict[LabChannel, Recording] = {}
         self._timer: IDelayedCall | None = None
@@ -186,8 +195,8 @@ class Recorder:
         if settled:
             self.has_news(recording)
             return
-        # Not in the batch that its beginning may be in: a row that is written as ended is not written once more.
-        self._news.pop(recording.number, None)
+        if self._news.pop(recording.number, None) is not None:  # its beginning, which nobody has seen yet
+            self._begun[recording.number] = recording.row_while_open()
         # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
         self._settle_on(recording.channel)
         self._settling[recording.channel] = recording
@@ -216,9 +225,11 @@ class Recorder:
 
     def _hand_over(self) -> None:
         self._batch = None
+        rows, self._begun = self._begun, {}
         news, self._news = self._news, {}
+        rows.update((number, recording.row()) for number, recording in news.items())
         if self._rows is not None:
-            self._rows.put({number: recording.row() for number, recording in news.items()})
+            self._rows.put(rows)
 
     def end_all(self, ending: str) -> None:
         """The process ends: so does everything that is still open."""
