@@ -21,6 +21,8 @@ from tests.streams import (
     chunk,
     completion,
     event,
+    raw_chunk,
+    spell_for,
     stream,
     usage,
     usage_frame,
@@ -50,6 +52,17 @@ def called(style: Format) -> list[Piece]:
     begun = list(islice(fault_pieces(style, locate(style, prompt), "call", chat=True), 9))
     rest = locate(style, prompt + "".join(piece.raw for piece in begun))
     return [*begun, *healthy(style, rest, chat=True).pieces]
+
+
+def called_frames(count: int) -> list[bytes]:
+    """An announced call of so many words, closed."""
+    arguments = '{"k": "' + "".join(spell_for("qu", number) for number in range(count)) + '"}'
+    announced = {"index": 0, "id": "call_1", "function": {"name": "f", "arguments": ""}}
+    return [chunk({"tool_calls": [call]}) for call in (announced, arguments_of(arguments))]
+
+
+def arguments_of(text: str) -> dict[str, object]:
+    return {"index": 0, "function": {"arguments": text}}
 
 
 @STYLES
@@ -148,6 +161,9 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream([*words([0, 1]), chunk({"content": "</think>"}), *words([2])]), (Kind.OTHER_TEXT, 2), None),
         (stream([*words([0]), chunk({"content": " QU0001"}), *words([1])]), (Kind.OTHER_TEXT, 1), None),
         (stream([*words([0, 1]), chunk({"content": "\ufffd"}), *words([2])]), (Kind.OTHER_TEXT, 2), None),
+        (stream([chunk({"content": "\n"}), *words([0, 1])]), (Kind.OTHER_TEXT, 0), None),
+        (stream([*words([0, 1]), chunk({"reasoning": "QU0000"}), *words([2])]), (Kind.OTHER_TEXT, 2), None),
+        (stream([*called_frames(4), *words([0, 1])], "tool_calls"), (Kind.OTHER_TEXT, 4), None),
         (stream(words([0, 1, 2])), (Kind.TOO_MANY_WORDS, 2), 2),
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
         (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
@@ -298,6 +314,99 @@ def test_a_call_announced_twice_is_wrong() -> None:
     frames = chat(called(LAB), "tool_calls")
     again = frames[1].replace(b"call_1", b"call_2")
     assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, 4)]
+
+
+@pytest.mark.parametrize("call_id", [{"id": "call_1"}, {}])
+def test_a_call_named_twice_is_wrong(call_id: dict[str, str]) -> None:
+    """Clients put a call's name together from the pieces that come."""
+    frames = chat(called(LAB), "tool_calls")
+    again = chunk({"tool_calls": [{"index": 0, **call_id, "function": {"name": "f", "arguments": ""}}]})
+    assert found(verify([*frames[:6], again, *frames[6:]])) == [(Kind.SECOND_CALL, 4)]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        '{"k" "qu0000"}',
+        '{"k": "qu0000" "l": "qu0000"}',
+        '{"k": "qu0000",}',
+        '{"k": "qu0000", }',
+        '{"k": }',
+        '{"k"}',
+        '{"k":: "qu0000"}',
+        '{, "k": "qu0000"}',
+        '{"k": ["qu0000" "x"]}',
+        '{"k": "qu0000"]}',
+        '{"k": 1 {}}',
+        '{1: "qu0000"}',
+        '["qu0000"]',
+        '"qu0000"',
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_arguments_that_are_no_json_are_named(arguments: str, size: int) -> None:
+    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
+    frames = [chunk({"tool_calls": [arguments_of(piece)]}) for piece in pieces]
+    verdict = verify(stream(frames, "length"))
+    assert [finding.kind for finding in verdict.findings][:1] == [Kind.OTHER_TEXT]
+
+
+@pytest.mark.parametrize("size", [1, 3, 99])
+def test_arguments_of_every_kind_are_json(size: int) -> None:
+    arguments = '{"a": [1, -2.5e3, true], "b": {}, "c": [], "d": {"e": null, "f": [[], {}]}, "k": "qu0000"}'
+    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
+    assert verify(stream([chunk({"tool_calls": [arguments_of(piece)]}) for piece in pieces])).is_whole
+
+
+RAW_CALLS = {style.name: "".join(piece.raw for piece in called(style)) for style in FORMATS.values()}
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("lab", '{"name"', '{"namname"'),
+        ("lab", '"arguments": ', '"arguments" '),
+        ("hermes", '{"name"', '{"name": {"name"'),
+        ("dsv4", "invoke name", "invoke namname"),
+        ("dsv4", "\uff5cDSML\uff5cinvoke", "\uff5cDSML\uff5cinv\uff5cDSML\uff5cinvoke"),
+        ("dsv4", 'name="get_current_weather">', 'name="get_current_weather"'),
+        ("dsv4", ' string="true"', ' string="tr string="true"'),
+        ("dsv4", "\n</\uff5cDSML\uff5cinvoke>", "\n</\uff5cDSML\uff5cinvoke>\n</\uff5cDSML\uff5cinvoke>"),
+        ("dsv4", "\n</\uff5cDSML\uff5cinvoke>", ""),
+    ],
+)
+def test_markup_of_a_call_that_was_put_together_wrongly_is_named(name: str, right: str, wrong: str) -> None:
+    text = RAW_CALLS[name]
+    assert right in text
+    assert verify(raw_chunk(text) + raw_chunk(finish="stop")).is_whole
+    verdict = verify(raw_chunk(text.replace(right, wrong)) + raw_chunk(finish="stop"))
+    assert verdict.findings[0].kind is Kind.OTHER_TEXT
+
+
+@STYLES
+def test_a_raw_call_that_ends_inside_its_markup_is_a_silent_truncation(style: Format) -> None:
+    text = RAW_CALLS[style.name]
+    begins = len(text) - len(text.lstrip("\n")) + 1 if style.name == "lab" else text.index(">") + 1
+    for cut in range(begins, len(text)):
+        kinds = [
+            finding.kind for finding in verify(raw_chunk(text[:cut]) + raw_chunk(finish="stop")).findings
+        ]
+        assert kinds, text[:cut]
+
+
+@STYLES
+@pytest.mark.parametrize("behind", [" qu0000", "<think>QU0000"])
+def test_nothing_is_said_behind_a_raw_call(style: Format, behind: str) -> None:
+    frames = [raw_chunk(RAW_CALLS[style.name]), raw_chunk(behind), raw_chunk(finish="stop")]
+    assert verify(frames).findings[0].kind is Kind.OTHER_TEXT
+
+
+def test_a_torn_first_word_of_another_answer_is_no_honest_prefix() -> None:
+    assert verify(stream([chunk({"content": "zz0"})], None)).is_honest_prefix
+    assert not verify(stream([chunk({"content": "zz0"})], None), tag="qu").is_honest_prefix
+    reasoning = chunk({"reasoning_content": "QU0000"})
+    assert not verify(stream([reasoning, chunk({"content": "zz0"})], None)).is_honest_prefix
+    assert verify(stream([reasoning, chunk({"content": "qu0"})], None)).is_honest_prefix
 
 
 def test_an_accent_written_as_an_escape_counts() -> None:

@@ -47,3 +47,11 @@ def test_memory_does_not_grow_with_the_stream(name: str) -> None:
     # A line is kept up to its limit, which is far from here.
     room = MIB if name == "a line without end" else MIB // 64
     assert peaks[1] < peaks[0] + room
+
+
+def test_ids_of_calls_are_not_kept_whole() -> None:
+    tracemalloc.start()
+    verify(chunk({"tool_calls": [{"index": index, "id": "x" * MIB}]}) for index in range(40))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 * MIB

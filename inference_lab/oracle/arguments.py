@@ -8,10 +8,14 @@ from inference_lab.json_text import DEPTH_LIMIT
 from inference_lab.oracle.verdict import Kind, Report
 from inference_lab.oracle.words import WordChecker
 
-_BLANKS_AND_SCALARS: Final = re.compile(r"[ \t\n\r0-9+\-.eEtrufalsn]*")
+_BLANKS: Final = re.compile(r"[ \t\n\r]*")
+_SCALAR: Final = re.compile(r"[0-9+\-.eEtrufalsn]+")
 _STRING_STOP: Final = re.compile(r'["\\]')
 _ESCAPE_LENGTH: Final = 2
 _UNICODE_ESCAPE_LENGTH: Final = 6
+_CALL_KEYS: Final = ("name", "arguments")
+"""What stands around the arguments where a call is written out as text."""
+_KEY_CHARACTERS: Final = 16
 
 
 class CallJson:
@@ -21,6 +25,7 @@ class CallJson:
         self._report, self._words, self._depth = report, words, depth
         self._brackets: list[str] = []
         self._before = ""
+        self._key = ""
         self._in_string = False
         self._escape = ""
         self._broken = False
@@ -43,25 +48,50 @@ class CallJson:
         self._words.end(dead=dead)
 
     def _outside(self, text: str, place: int) -> int:
-        found = _BLANKS_AND_SCALARS.match(text, place)
+        found = _BLANKS.match(text, place)
         place = found.end() if found else place
         if place == len(text):
             return place
         mark = text[place]
+        if scalar := _SCALAR.match(text, place):
+            # A number or word may come in pieces, which is all that is asked of its spelling.
+            self._expect(text, place, may_come=self._before == "scalar" or self._is_value_due)
+            self._before = "scalar"
+            return scalar.end()
         if mark == '"':
+            self._expect(text, place, may_come=self._is_key_due or self._is_value_due)
             self._in_string = True
+            self._key = ""
         elif mark in "{[" and len(self._brackets) < DEPTH_LIMIT:
+            self._expect(text, place, may_come=self._is_value_due if self._brackets else mark == "{")
             self._brackets.append(mark)
             self._before = mark
-        elif mark in "}]" and self._brackets and (self._brackets.pop() == "{") == (mark == "}"):
-            self._before = mark
-            self.closed = not self._brackets
+        elif mark in "}]" and self._brackets:
+            is_match = (self._brackets.pop() == "{") == (mark == "}")
+            self._expect(text, place, may_come=is_match and self._before not in {",", ":", "key"})
+            self._before = "value"
+            self.closed = is_match and not self._brackets
         elif mark in ":,":
+            has_value = self._before in {"value", "scalar"}
+            self._expect(text, place, may_come=self._before == "key" if mark == ":" else has_value)
             self._before = mark
-        elif not self._broken:
+        else:
+            self._expect(text, place, may_come=False)
+        return place + 1
+
+    def _expect(self, text: str, place: int, *, may_come: bool) -> None:
+        """What breaks the JSON is told once."""
+        if not may_come and not self._broken:
             self._broken = True
             self._report.find(Kind.OTHER_TEXT, f"{text[place : place + 16]!r} breaks the call's JSON", "call")
-        return place + 1
+
+    @property
+    def _is_key_due(self) -> bool:
+        return self._brackets[-1:] == ["{"] and self._before in {"{", ","}
+
+    @property
+    def _is_value_due(self) -> bool:
+        return self._before in {":", "["} or (self._before == "," and self._brackets[-1:] == ["["])
 
     def _string(self, text: str, place: int) -> int:
         if self._escape:
@@ -77,7 +107,9 @@ class CallJson:
             self._in_string = False
             if self._is_words:
                 self._words.end(dead=False)
-            self._before = '"'
+            if self._is_key_due and len(self._brackets) < self._depth and self._key not in _CALL_KEYS:
+                self._expect(self._key, 0, may_come=False)
+            self._before = "key" if self._is_key_due else "value"
         return end + 1
 
     def _escaped(self, text: str, place: int) -> int:
@@ -94,9 +126,10 @@ class CallJson:
     @property
     def _is_words(self) -> bool:
         """Whether the current string is a value of the arguments."""
-        in_array = self._before in {"[", ","} and self._brackets[-1:] == ["["]
-        return len(self._brackets) >= self._depth and (self._before == ":" or in_array)
+        return len(self._brackets) >= self._depth and self._is_value_due
 
     def _say(self, text: str) -> None:
         if text and self._is_words:
             self._words.feed(text)
+        elif len(self._key) < _KEY_CHARACTERS:
+            self._key += text[:_KEY_CHARACTERS]

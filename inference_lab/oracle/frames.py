@@ -11,6 +11,11 @@ _CALL_LIMIT: Final = 128
 """Calls of one answer that are followed; more are no answer of ours."""
 
 _SHOWN_CHARACTERS: Final = 80
+_ID_CHARACTERS: Final = 256
+"""How much of each call's id is kept and compared."""
+
+_ORDER: Final = ("reasoning", "text", "call")
+"""The channels as an answer speaks in them; none comes back once a later one has spoken."""
 
 
 class Answer:
@@ -23,9 +28,11 @@ class Answer:
         self._raw = RawText(report, said)
         self._calls: dict[int, CallJson] = {}
         self._call_ids: dict[int, str] = {}
+        self._named_calls: set[int] = set()
         self._identity: dict[str, object] = {}
         self._named: tuple[object, ...] = ()
         self._spoken = self._spoken_now = self._role_with_text = False
+        self._turn = 0
         self._failed = False
         self._unreadable: tuple[int, int, str] | None = None
         self.finish: str | None = None
@@ -162,6 +169,10 @@ class Answer:
             self._report.find(Kind.TEXT_AFTER_DONE, f"{_shown(text)} comes after [DONE]", channel)
         elif self.finish is not None:
             self._report.find(Kind.TEXT_AFTER_FINISH, f"{_shown(text)} comes after the finish", channel)
+        turn = _ORDER.index(channel)
+        if turn < self._turn:
+            self._report.find(Kind.OTHER_TEXT, f"{channel} {_shown(text)} comes behind {_ORDER[self._turn]}")
+        self._turn = turn
 
     def _call(self, call: dict[str, Any], place: int) -> None:
         """A call's announcement, or more of its arguments."""
@@ -173,19 +184,27 @@ class Answer:
                 return
             words = WordChecker(self._report, self._said, "call")
             self._calls[index] = CallJson(self._report, words, 1)
-        name = call.get("id")
-        if isinstance(name, str) and name:
-            known = self._call_ids.setdefault(index, name)
-            if known != name:
-                self._report.find(Kind.SECOND_CALL, f"call {index} is announced a second time", "call")
         self._spoken = self._spoken_now = True
         function = call.get("function")
-        arguments = function.get("arguments") if isinstance(function, dict) else None
+        function = function if isinstance(function, dict) else {}
+        self._announced(index, call.get("id"), function.get("name"))
+        arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
             self._check_time("call", arguments)
             rest = arguments[self._calls[index].feed(arguments) :]
             if rest.strip():
                 self._report.find(Kind.OTHER_TEXT, f"{_shown(rest)} comes behind the call's JSON", "call")
+
+    def _announced(self, index: int, call_id: object, name: object) -> None:
+        """A call's id, which some servers repeat, and its name, which clients put together from its pieces."""
+        is_second = False
+        if isinstance(call_id, str) and call_id:
+            is_second = self._call_ids.setdefault(index, call_id[:_ID_CHARACTERS]) != call_id[:_ID_CHARACTERS]
+        if isinstance(name, str) and name:
+            is_second = is_second or index in self._named_calls
+            self._named_calls.add(index)
+        if is_second:
+            self._report.find(Kind.SECOND_CALL, f"call {index} is announced a second time", "call")
 
     def _finished(self, finish: str) -> None:
         if self.finish is None:

@@ -13,8 +13,31 @@ _MARK: Final = re.compile("\n{0,2}(?:(" + "|".join(_TAGS) + r")|(?=\{))")
 _HELD: Final = re.compile(r"\n{0,2}(?:<[^<>]{0,18})?\Z")
 _VALUE_OPEN: Final = ' string="true">'
 _VALUE_CLOSE: Final = f"</{_BAR}DSML{_BAR}parameter>"
-_CALLS_CLOSE: Final = f"</{_BAR}DSML{_BAR}tool_calls>"
+_LAST_TAG: Final = "/tool_calls"
 _TAG_CHARACTERS: Final = 65536
+_BLOCK_CHARACTERS: Final = 4096
+_CALL_TAG: Final = re.compile(
+    f'([^<]*)<(?:{_BAR}DSML{_BAR}(invoke name=".*"|parameter name=".*" string="(?:true|false)")'
+    f"|/{_BAR}DSML{_BAR}(invoke|parameter|tool_calls))>"
+)
+_NEXT_TAGS: Final = {
+    "tool_calls": {"invoke"},
+    "invoke": {"parameter", "/invoke"},
+    "parameter": {"/parameter"},
+    "/parameter": {"parameter", "/invoke"},
+    "/invoke": {"invoke", "/tool_calls"},
+}
+"""What may stand behind each tag of a call."""
+
+
+def _tag_name(tag: str) -> str:
+    """What a tag of a call opens or, with a slash, closes, JSON in front of it included; '' if it is none."""
+    found = _CALL_TAG.fullmatch(tag)
+    if not found:
+        return ""
+    json, opened, closed = found.groups()
+    name = opened.split(" ")[0] if opened else f"/{closed}"
+    return "" if json and name != "/parameter" else name
 
 
 class RawText:
@@ -28,14 +51,15 @@ class RawText:
         self._held = ""
         self._line_feeds = 0
         self._json: CallJson | None = None
-        self._tagged = False
+        self._tag = ""
+        self._is_wrapped = self._has_called = False
         self._value: WordChecker | None = None
         self.markup = False
 
     @property
     def is_open(self) -> bool:
         """Whether the text stands inside a call."""
-        return self._json is not None or self._tagged
+        return self._json is not None or self._is_wrapped or bool(self._tag)
 
     @property
     def words_held(self) -> int:
@@ -47,7 +71,11 @@ class RawText:
         return self._reasoning, self._content, self._value, self._json
 
     def feed(self, text: str) -> None:
-        """Take more text."""
+        """Take more text, in blocks: what is left of one is copied behind each piece of markup."""
+        for place in range(0, len(text), _BLOCK_CHARACTERS):
+            self._feed(text[place : place + _BLOCK_CHARACTERS])
+
+    def _feed(self, text: str) -> None:
         text, self._held = self._held + text, ""
         while text:
             if self._json:
@@ -56,7 +84,7 @@ class RawText:
                     self._json = None
             elif self._value:
                 text = self._in_value(self._value, text)
-            elif self._tagged:
+            elif self._tag:
                 text = self._in_tags(text)
             else:
                 text = self._outside(text)
@@ -89,6 +117,7 @@ class RawText:
         self.markup = True
         if found[1] is None:
             self._json = CallJson(self._report, WordChecker(self._report, self._said, "call"), 2)
+            self._has_called = True
         else:
             self._mark(found[1])
         return text[found.end() :]
@@ -97,22 +126,34 @@ class RawText:
         """A tag outside calls."""
         spoken = self._said.words
         if tag == "<think>":
-            if spoken.get("text"):
-                self._report.find(Kind.OTHER_TEXT, "reasoning opens behind content", "text", spoken["text"])
+            if spoken.get("text") or self._has_called:
+                behind = "a call" if self._has_called else "content"
+                sentence = f"reasoning opens behind {behind}"
+                self._report.find(Kind.OTHER_TEXT, sentence, "text", spoken.get("text", 0))
             self._channel, self._line_feeds = self._reasoning, 1
         elif tag == "</think>":
             if self._channel is self._content:
                 self._report.find(Kind.OTHER_TEXT, f"{tag!r} closes nothing", "text", spoken.get("text", 0))
             self._reasoning.end(dead=False)
             self._channel, self._line_feeds = self._content, 2
+        elif tag == "</tool_call>":
+            self._is_wrapped = False
         elif tag == "<tool_call>":
+            self._is_wrapped = self._has_called = True
             self._line_feeds = 1
         else:
-            self._tagged = tag != "</tool_call>"
+            self._tag = "tool_calls"
+            self._has_called = True
 
     def _say(self, text: str) -> None:
-        if text:
-            self._plain(text).feed(text)
+        if not text:
+            return
+        words = self._plain(text)
+        if self._has_called and words is self._content:
+            spoken = self._said.words.get("text", 0)
+            self._report.find(Kind.OTHER_TEXT, f"{text[:64]!r} comes behind a call", "text", spoken)
+            self._has_called = False
+        words.feed(text)
 
     def _plain(self, text: str) -> WordChecker:
         """The channel of text outside markup: a prompt may have opened the reasoning block itself."""
@@ -126,16 +167,19 @@ class RawText:
         """Tags of a call, up to the next value or the end of the calls."""
         text = text.lstrip("\n")
         end = text.find(">") + 1
-        if not end:
-            self._held = text if len(text) < _TAG_CHARACTERS else ""
+        if not end and len(text) < _TAG_CHARACTERS:
+            self._held = text
             return ""
-        tag = text[:end]
-        if tag == _CALLS_CLOSE:
-            self._tagged = False
-        elif tag.endswith(_VALUE_OPEN):
+        end = end or len(text)
+        name = _tag_name(text[:end])
+        if name not in _NEXT_TAGS[self._tag]:
+            self._report.find(Kind.OTHER_TEXT, f"{text[: min(end, 64)]!r} is no tag of a call here", "call")
+        if name in _NEXT_TAGS:
+            self._tag = name
+        elif name == _LAST_TAG:
+            self._tag = ""
+        if text.endswith(_VALUE_OPEN, 0, end):
             self._value = WordChecker(self._report, self._said, "call")
-        elif not re.match(f"</?{_BAR}DSML{_BAR}", tag):
-            self._report.find(Kind.OTHER_TEXT, f"{tag[:64]!r} is no tag of a call", "call")
         return text[end:]
 
     def _in_value(self, value: WordChecker, text: str) -> str:
@@ -144,7 +188,7 @@ class RawText:
         if end >= 0:
             value.feed(text[:end])
             value.end(dead=False)
-            self._value = None
+            self._value, self._tag = None, "/parameter"
             return text[end + len(_VALUE_CLOSE) :]
         start = text.rfind("<", -len(_VALUE_CLOSE))
         if start < 0 or not _VALUE_CLOSE.startswith(text[start:]):

@@ -10,6 +10,7 @@ from inference_lab.tokens import spell
 
 _WORD_LIKE: Final = re.compile(" ?(?:([a-z]{2})|([A-Z]{2}))([0-9]+)([éÉ]*)")
 _BEGINNING: Final = re.compile(r" ?(?:[a-z]{0,2}|[A-Z]{0,2})\Z")
+_LETTERS: Final = re.compile(" ?([A-Za-z]{0,2})")
 _HELD_CHARACTERS: Final = 64
 _INDEX_DIGITS: Final = 10
 _REORDER_WINDOW: Final = 1024
@@ -103,9 +104,14 @@ class WordChecker:
         """The word that is due; before the first word, in the letters that the text shows."""
         if self._due:
             return self._due
-        letters = text.lstrip(" ")[:2]
-        filler = "AA" if self._upper else "aa"
-        return spell((letters + filler)[:2], self._place())
+        if self._said.tag is not None:
+            return spell(self._letters(self._said.tag), self._place())
+        shown = _LETTERS.match(text)
+        return spell(self._letters(((shown[1] if shown else "") + "aa")[:2].lower()), self._place())
+
+    def _letters(self, tag: str) -> str:
+        """A tag as this channel writes it."""
+        return tag.upper() if self._upper else tag
 
     def _place(self) -> int:
         """The index that is due."""
@@ -117,7 +123,7 @@ class WordChecker:
         is_next = self._due and index == self._place() + 1
         self._expected = index
         if self._said.tag is not None:
-            letters = self._said.tag.upper() if self._upper else self._said.tag
+            letters = self._letters(self._said.tag)
             self._due = self._following if is_next else spell(letters, index)
             self._following = spell(letters, index + 1)
 
