@@ -56,13 +56,15 @@ def called(style: Format) -> list[Piece]:
 
 def called_frames(count: int) -> list[bytes]:
     """An announced call of so many words, closed."""
-    arguments = '{"k": "' + "".join(spell_for("qu", number) for number in range(count)) + '"}'
+    return argument_frames('{"k": "' + "".join(spell_for("qu", number) for number in range(count)) + '"}')
+
+
+def argument_frames(arguments: str, size: int = 99) -> list[bytes]:
+    """An announced call, its arguments in pieces of so many characters."""
     announced = {"index": 0, "id": "call_1", "function": {"name": "f", "arguments": ""}}
-    return [chunk({"tool_calls": [call]}) for call in (announced, arguments_of(arguments))]
-
-
-def arguments_of(text: str) -> dict[str, object]:
-    return {"index": 0, "function": {"arguments": text}}
+    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
+    said = [{"index": 0, "function": {"arguments": piece}} for piece in pieces]
+    return [chunk({"tool_calls": [call]}) for call in (announced, *said)]
 
 
 @STYLES
@@ -345,17 +347,18 @@ def test_a_call_named_twice_is_wrong(call_id: dict[str, str]) -> None:
 )
 @pytest.mark.parametrize("size", [1, 3, 99])
 def test_arguments_that_are_no_json_are_named(arguments: str, size: int) -> None:
-    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
-    frames = [chunk({"tool_calls": [arguments_of(piece)]}) for piece in pieces]
-    verdict = verify(stream(frames, "length"))
+    verdict = verify(stream(argument_frames(arguments, size), "length"))
     assert [finding.kind for finding in verdict.findings][:1] == [Kind.OTHER_TEXT]
 
 
 @pytest.mark.parametrize("size", [1, 3, 99])
 def test_arguments_of_every_kind_are_json(size: int) -> None:
     arguments = '{"a": [1, -2.5e3, true], "b": {}, "c": [], "d": {"e": null, "f": [[], {}]}, "k": "qu0000"}'
-    pieces = [arguments[place : place + size] for place in range(0, len(arguments), size)]
-    assert verify(stream([chunk({"tool_calls": [arguments_of(piece)]}) for piece in pieces])).is_whole
+    assert verify(stream(argument_frames(arguments, size))).is_whole
+
+
+def test_a_call_whose_announcement_was_lost_is_wrong() -> None:
+    assert found(verify(stream(called_frames(4)[1:], "tool_calls"))) == [(Kind.OTHER_TEXT, 0)]
 
 
 RAW_CALLS = {style.name: "".join(piece.raw for piece in called(style)) for style in FORMATS.values()}

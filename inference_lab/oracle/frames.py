@@ -178,15 +178,17 @@ class Answer:
         """A call's announcement, or more of its arguments."""
         index = call.get("index")
         index = index if isinstance(index, int) else place
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
         if index not in self._calls:
             if len(self._calls) == _CALL_LIMIT:
                 self._report.find(Kind.OTHER_TEXT, f"more than {_CALL_LIMIT} calls", "call")
                 return
             words = WordChecker(self._report, self._said, "call")
             self._calls[index] = CallJson(self._report, words, 1)
+            if not function.get("name"):
+                self._report.find(Kind.OTHER_TEXT, f"call {index} comes without its name", "call")
         self._spoken = self._spoken_now = True
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
         self._announced(index, call.get("id"), function.get("name"))
         arguments = function.get("arguments")
         if isinstance(arguments, str) and arguments:
