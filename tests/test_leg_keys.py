@@ -249,6 +249,7 @@ def test_what_a_first_leg_may_still_show_is_kept_beside_a_refusal() -> None:
         plan_from_table({**table, "reject": "prefill"})
         plan_from_table({**table, "instant_stop": True})
     plan_from_header("ok;instant_stop=true;eol=crlf;usage=every_chunk;finish=stop;after_chunks=0;ttft_ms=5")
+    plan_from_header("ok;instant_stop=true;after_chunks=all")  # a default asks for nothing
     plan_from_header("reset, ok;reject=context_length_in_stream;times=1;segment=byte;ttft_ms=5")
 
 

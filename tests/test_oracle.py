@@ -191,6 +191,24 @@ def test_each_error_is_named_with_its_word(
     assert (verdict.outcome, found(verdict), verdict.exit_code) == ("wrong", [finding], 2)
 
 
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("qu0000<think>QU0000</think> qu0001", 1),
+        ("qu0000 qu0001<think>QU0000</think> qu0002", 2),
+        ("<think>QU0000<think> QU0001</think>qu0000", 1),
+        ("QU0000<think> QU0001</think>qu0000", 1),
+        ("</think><think>QU0000</think>qu0000", 0),
+        ("</think></think>qu0000", 0),
+        ("qu0000</think> qu0001", 1),
+        ("<think>QU0000</think>qu0000</think> qu0001", 2),
+    ],
+)
+def test_reasoning_of_a_completion_opens_in_front_of_everything_and_closes_once(text: str, word: int) -> None:
+    verdict = verify(raw_chunk(text) + raw_chunk(finish="stop") + DONE)
+    assert (verdict.outcome, found(verdict)) == ("wrong", [(Kind.OTHER_TEXT, word)])
+
+
 def test_foreign_words_in_a_row_are_one_finding() -> None:
     finding = verify(stream([*words([0, 1]), *words([2, 3, 4], "ab")])).findings[0]
     assert (finding.kind, finding.channel, finding.word, finding.count) == (Kind.FOREIGN_WORD, "text", 2, 3)

@@ -124,16 +124,14 @@ class RawText:
 
     def _mark(self, tag: str) -> None:
         """A tag outside calls."""
-        spoken = self._said.words
         if tag == "<think>":
-            if spoken.get("text") or self._has_called:
-                behind = "a call" if self._has_called else "content"
-                sentence = f"reasoning opens behind {behind}"
-                self._report.find(Kind.OTHER_TEXT, sentence, "text", spoken.get("text", 0))
+            if self._channel is not None or self._has_called:
+                behind = "a call" if self._has_called else "other text"
+                self._report.find(Kind.OTHER_TEXT, f"reasoning opens behind {behind}", "text")
             self._channel, self._line_feeds = self._reasoning, 1
         elif tag == "</think>":
             if self._channel is self._content:
-                self._report.find(Kind.OTHER_TEXT, f"{tag!r} closes nothing", "text", spoken.get("text", 0))
+                self._report.find(Kind.OTHER_TEXT, f"{tag!r} closes nothing", "text")
             self._reasoning.end(dead=False)
             self._channel, self._line_feeds = self._content, 2
         elif tag == "</tool_call>":
