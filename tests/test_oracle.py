@@ -170,6 +170,11 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
         (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
         (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, 2), None),
+        (
+            stream([chunk({"reasoning_content": "QU0000"}), *words([0])]) + usage_frame(1),
+            (Kind.USAGE_WORDS, 2),
+            None,
+        ),
         (stream(words([0, 1])) + usage_frame(2, total=9), (Kind.USAGE_SUM, 2), None),
         (stream(words([0, 1]), None) + chunk({"role": "assistant"}), (Kind.SECOND_ROLE, 2), None),
         (stream(words([0, 1])) + chunk(finish="length"), (Kind.TWO_FINISHES, 2), None),
@@ -209,9 +214,28 @@ def test_reasoning_of_a_completion_opens_in_front_of_everything_and_closes_once(
     assert (verdict.outcome, found(verdict)) == ("wrong", [(Kind.OTHER_TEXT, word)])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<think>QU00</think>",
+        '{"name": "f", "arguments": {"a": "qu00"}}',
+        '<|DSML|tool_calls>\n<|DSML|invoke name="f">\n<|DSML|parameter name="a" string="true">qu00</|DSML|parameter>',
+    ],
+)
+def test_a_word_is_torn_where_its_block_closes_though_the_stream_dies_later(text: str) -> None:
+    assert found(verify(raw_chunk(text.replace("|", "\uff5c")))) == [(Kind.TORN_WORD, 0)]
+
+
 def test_foreign_words_in_a_row_are_one_finding() -> None:
     finding = verify(stream([*words([0, 1]), *words([2, 3, 4], "ab")])).findings[0]
     assert (finding.kind, finding.channel, finding.word, finding.count) == (Kind.FOREIGN_WORD, "text", 2, 3)
+    apart = stream([*words([0, 1]), *words([2], "ab"), *words([2]), *words([3], "ab"), *words([3])])
+    assert found(verify(apart)) == [(Kind.FOREIGN_WORD, 2), (Kind.FOREIGN_WORD, 3)]
+
+
+def test_a_word_that_comes_again_is_out_of_order_only_where_the_next_one_goes_on() -> None:
+    assert found(verify(stream(words([0, 1, 2, 3, 1, 4])))) == [(Kind.REORDER, 1)]
+    assert found(verify(stream(words([0, 1, 2, 3, 1, 2, 4])))) == [(Kind.REPEAT, 1), (Kind.GAP, 3)]
 
 
 def test_a_finding_names_the_byte_of_its_frame() -> None:

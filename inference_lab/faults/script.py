@@ -122,7 +122,7 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
     drafts = stream(death)
     for key in changed(death, _KEYS_OF_ALL_FRAMES):
         _require_effect(death, key, stream)
-    if death.gap_ms and isinstance(death.segment, int) and death.segment <= _PROBED:
+    if death.gap_ms and isinstance(death.segment, int):
         pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
         if len(list(islice(pieces, 2))) < 2:
             raise ValueError("gap_ms changes nothing in this stream, which is one piece")
