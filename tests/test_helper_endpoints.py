@@ -173,11 +173,17 @@ def before(index: int) -> str:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [None, "cut_between_frames;delay_ms=0;after_chunks={}", "cut_mid_frame;delay_ms=0;after_chunks={}"],
+    ("fault", "limit"),
+    [
+        (None, None),
+        ("cut_between_frames;delay_ms=0;after_chunks={}", 1),
+        ("cut_mid_frame;delay_ms=0;after_chunks={}", 1),
+        ("ok;after_chunks={};then=rest;malformed=true", 1),
+        ("ok;after_chunks=1;then=rest;malformed=true", None),
+    ],
 )
 def test_words_without_an_id_of_their_own_are_refused_where_ids_are_asked_for(
-    tmp_path: Path, fault: str | None
+    tmp_path: Path, fault: str | None, limit: int | None
 ) -> None:
     lab = MemoryLab(
         write(
@@ -194,7 +200,7 @@ def test_words_without_an_id_of_their_own_are_refused_where_ids_are_asked_for(
     torn = fault is not None and "mid_frame" in fault
     for words, status in ((6 - torn, 200), (7 - torn, 400)):
         header = {"x-inference-lab-fault": fault.format(words)} if fault else None
-        body = {"model": "m", "prompt": before(start), "stream": True, "max_tokens": words}
+        body = {"model": "m", "prompt": before(start), "stream": True, "max_tokens": limit or words}
         got = lab.exchange(COMPLETIONS, {**body, "return_token_ids": True}, header)
         assert got.status == status, got.raw
         if status == 400:
