@@ -113,6 +113,9 @@ def test_a_paused_player_writes_nothing_and_goes_on_when_resumed() -> None:
     channel.resumeProducing()
     assert transport.value() == A_FRAME * 2
     transport.clear()
+    channel.pauseProducing()
+    channel.resumeProducing()
+    assert transport.value() == b"", "nothing is due yet"
     stage.clock.advance(0.125)
     assert transport.value() == A_FRAME + b"0\r\n\r\n"
 
