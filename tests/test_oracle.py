@@ -274,6 +274,7 @@ def test_a_leg_on_its_own_may_start_later() -> None:
         (event({"error": {"message": "M", "code": 500}}), "clean", "honest prefix"),
         (event({"error": "M"}) + DONE, "clean", "honest prefix"),
         (event({"object": "error", "message": "M"}), "clean", "honest prefix"),
+        (event({"type": "error", "message": "M"}), "clean", "honest prefix"),
         (b'event: error\ndata: {"type":"error","error":{}}\n\n', "clean", "honest prefix"),
         (b"event: error\n: M\n\n", "clean", "honest prefix"),
         (b'error: {"code":500}\n\n' + DONE, "clean", "honest prefix"),

@@ -182,6 +182,7 @@ def test_where_a_leg_ends_counts_what_it_repeats_or_leaves_out(
             404,
             "model_not_found",
         ),
+        (request("POST", CHAT, b"{}", headers={"x-test-id": "a/b"}), 400, "invalid_test_id"),
         (request("POST", CHAT, headers={"content-length": str(2**40)}), 413, "body_too_large"),
         (request("GET", "/v1/models"), 200, None),
         (request("POST", "/tokenize", b'{"model":"lab","prompt":"x"}'), 200, None),
@@ -192,7 +193,7 @@ def test_what_is_no_completion_has_a_row_too(
 ) -> None:
     got = lab.send(data)
     row = only_row(lab)
-    assert (got.status, row.status, row.error) == (status, status, error)
+    assert (got.status, row.status, row.error, row.test) == (status, status, error, None)
     assert row.ending == ("terminator" if error is None else "refused")
     assert row.bytes_written == len(got.raw)
 

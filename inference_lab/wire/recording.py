@@ -64,7 +64,7 @@ class Recording:
             "headers": headers,
             "other_headers": others,
             "request_id": headers.get("x-request-id"),
-            "test": test if test and TEST_ID.fullmatch(test) else None,
+            "test": test if TEST_ID.fullmatch(test) else None,
         }
         self._start: int | None = None
         self._counts: Callable[[], dict[str, Any]] | None = None
