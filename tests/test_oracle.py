@@ -215,6 +215,18 @@ def test_reasoning_of_a_completion_opens_in_front_of_everything_and_closes_once(
 
 
 @pytest.mark.parametrize(
+    "texts",
+    [
+        ["qu0000", "\n qu0001"],
+        ["<think>\n", "\nQU0000</think>\n\nqu0000"],
+        ["<think>\nQU0000</think>\n\n", "\nqu0000"],
+    ],
+)
+def test_line_feeds_stand_behind_a_tag_and_only_so_many(texts: list[str]) -> None:
+    assert verify([*map(raw_chunk, texts), raw_chunk(finish="stop"), DONE]).outcome == "wrong"
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "<think>QU00</think>",
