@@ -197,6 +197,14 @@ def test_frames_due_together_leave_in_bursts_and_other_streams_get_their_turn_be
     assert stage.clock.getDelayedCalls() == []
 
 
+def test_sends_of_a_byte_let_other_streams_have_their_turn_far_sooner() -> None:
+    stage = Stage(lambda: (Frame(b"x", alone=True) for _ in repeat(None)))
+    channel, transport = stage.connect()
+    channel.dataReceived(GET)
+    assert body_of(transport) == b"1\r\nx\r\n" * 64
+    transport.loseConnection()
+
+
 @pytest.mark.parametrize("joined", [False, True])
 def test_a_burst_stops_where_the_consumer_pauses_it(*, joined: bool) -> None:
     frames = (Frame(b"%08d" % number) for number in count())
