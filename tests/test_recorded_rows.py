@@ -44,7 +44,7 @@ MORE = (
     "cut_mid_frame;tear=byte:7",
     "ok;content=tool_call_parallel;after_chunks=7",
 )
-UNREADABLE = {"stale_connection"}  # the next bytes meet a reset, and nobody sends any here
+NOT_MET = {"stale_connection", "echo_restart", "echo_overlap"}  # by one request alone, which is no later leg
 
 
 def body_of(endpoint: str, **more: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def texts(got: Received) -> list[str]:
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
-@pytest.mark.parametrize("directive", [*(mode for mode in MODES if mode not in UNREADABLE), *MORE])
+@pytest.mark.parametrize("directive", [*(mode for mode in MODES if mode not in NOT_MET), *MORE])
 def test_the_counts_are_those_of_the_bytes(lab: MemoryLab, endpoint: str, directive: str) -> None:
     got = lab.exchange(
         endpoint,
@@ -90,9 +90,7 @@ def test_the_counts_are_those_of_the_bytes(lab: MemoryLab, endpoint: str, direct
         {"x-inference-lab-fault": directive},
     )
     row = only_row(lab)
-    if got.status == 400:
-        assert row.ending == "refused"
-        return
+    assert row.ending != "refused", got.raw
     assert row.bytes_written == row.bytes_acknowledged == len(got.raw)
     assert row.status == got.status
     if b"text/event-stream" not in got.head or "encoding" in directive:
