@@ -142,6 +142,10 @@ OVER_A_DIALECT = {
         b'"content":""},"logprobs":null,"finish_reason":"stop"',
         b"x",
     ),
+    "dialect=vllm;malformed=true;after_chunks=2": (
+        b'"content":""},"logprobs":null,"finish_reason":"stop"',
+        b"x",
+    ),
     "dialect=vllm;after_chunks=1;then=rest": (
         b'hk0001"},"logprobs":null,"finish_reason":"stop"',
         b'"content":""}',
