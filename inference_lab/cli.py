@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from inference_lab import __version__
 
@@ -41,12 +41,13 @@ def main() -> None:
             status = _INTERRUPTED
         sys.exit(status)
     else:
-        _fail(f"no command {arguments[0]!r}; there are: {', '.join(_COMMANDS)}")
+        fail(f"no command {arguments[0]!r}; there are: {', '.join(_COMMANDS)}")
 
 
-def _fail(message: str) -> None:
+def fail(message: str) -> NoReturn:
+    """End the process with a line on stderr and status 1."""
     sys.stderr.write(f"inference-lab: {message}\n")
-    sys.exit(1)
+    raise SystemExit(1) from None
 
 
 def _serve(arguments: list[str]) -> int:
@@ -61,7 +62,7 @@ def _serve(arguments: list[str]) -> int:
     try:
         options.parseOptions(arguments)
     except usage.UsageError as error:
-        _fail(f"{error} (inference-lab serve --help lists the options)")
+        fail(f"{error} (inference-lab serve --help lists the options)")
     leave_tls_out(options["endpoint"])
     service = makeService(options, logs_to_stdout=True)
 

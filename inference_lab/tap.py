@@ -6,11 +6,12 @@ Imports nothing heavy: twistd loads this module to print its help, before the re
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from twisted.python import usage
 
 from inference_lab import __version__
+from inference_lab.cli import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,7 +77,7 @@ class Options(usage.Options):
         except usage.UsageError as error:
             if self.parent is None:
                 raise
-            _fail(f"{error} (twistd inference-lab --help lists the options)")
+            fail(f"{error} (twistd inference-lab --help lists the options)")
 
     def getSynopsis(self) -> str:  # noqa: N802 - Twisted's name
         """One line for --help."""
@@ -98,9 +99,4 @@ def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> ISer
     try:
         return open_service(options, logs_to_stdout=logs_to_stdout)
     except StartError as error:
-        _fail(" ".join(str(error).split()))
-
-
-def _fail(line: str) -> NoReturn:
-    sys.stderr.write(f"inference-lab: {line}\n")
-    raise SystemExit(1) from None
+        fail(" ".join(str(error).split()))

@@ -13,7 +13,7 @@ from inference_lab.faults.directive import not_utf8
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.identity import TEST_ID
-from inference_lab.web.recorded import tell_of_body, tell_of_bytes
+from inference_lab.web.recorded import tell_of_body
 from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
 
@@ -201,7 +201,8 @@ def whole_body(request: LabRequest) -> bytes:
     if request.body_too_large:
         raise body_too_large(request.channel.site.max_body_bytes)
     raw = request.body()
-    tell_of_bytes(request, raw)
+    if request.recording is not None:
+        request.recording.tell_body(raw)
     return raw
 
 

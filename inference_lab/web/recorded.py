@@ -8,7 +8,7 @@ from inference_lab.answers.answer import NORMAL_FINISHES
 from inference_lab.faults.death import NONE, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.identity import key_text
-from inference_lab.journal.row import Engine, body_digest, ignored_in, parameters_of
+from inference_lab.journal.row import Engine, ignored_in, parameters_of
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from inference_lab.wire.request import LabRequest
 
 _HEALTHY_CLOSE: Final = "terminator"
-
-
-def tell_of_bytes(request: LabRequest, raw: bytes) -> None:
-    """The body, as far as its text may not be told."""
-    if request.recording is not None:
-        request.recording.tell(body_bytes=len(raw), body_digest=body_digest(raw))
 
 
 def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Common]) -> None:

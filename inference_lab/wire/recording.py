@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import msgspec
 
 from inference_lab.identity import TEST_ID
-from inference_lab.journal.row import Row, split_headers
+from inference_lab.journal.row import Row, body_digest, split_headers
 from inference_lab.wire.transport import is_gone, lost_to, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
@@ -72,6 +72,10 @@ class Recording:
     def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
         """Add what has been found out."""
         self._known.update(facts)
+
+    def tell_body(self, raw: bytes) -> None:
+        """The body, as far as its text may not be told."""
+        self.tell(body_bytes=len(raw), body_digest=body_digest(raw))
 
     def starts_at(self, words: int) -> None:
         """The client holds so many words of the answer before the first of this response."""

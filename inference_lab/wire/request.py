@@ -16,7 +16,6 @@ from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
-from inference_lab.journal.row import body_digest
 from inference_lab.wire.player import CLIENT_LEFT
 from inference_lab.wire.tally import NO_MODEL, Tally
 
@@ -247,7 +246,7 @@ class LabRequest(server.Request):
             if self.early:
                 self.recording.tell(body_bytes=None)
             elif raw:
-                self.recording.tell(body_bytes=len(raw), body_digest=body_digest(raw))
+                self.recording.tell_body(raw)
         return self.prepare_json(error.status, error.body(), error.headers)
 
     def __repr__(self) -> str:
