@@ -12,7 +12,7 @@ import msgspec
 from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death, changed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from inference_lab.faults.values import Value
 
@@ -106,12 +106,12 @@ def on_leg(death: Death, progress: int) -> Death | None:
     return _emptied(death, _INSTANT_STOP) if death.instant_stop else death
 
 
-def replaced_key(death: Death, given: Mapping[str, Value]) -> str | None:
+def replaced_key(death: Death, given: Iterable[tuple[str, Value]]) -> str | None:
     """The first given key that a later leg's own `instant_stop` or `reject` takes the place of, if any."""
     leg = on_leg(death, 1)
     if leg is None or not (death.instant_stop or death.reject != HEALTHY.reject):
         return None
-    for key, value in given.items():
+    for key, value in given:
         is_change = key not in {*LEG_KEYS, "delay_ms"} and value != getattr(HEALTHY, key)
         if is_change and getattr(leg, key) != value:
             return key

@@ -60,7 +60,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
         key = only and leg_key(only.death)
         if key:
             raise DirectiveError(f"{key} is for later legs, and the list has the first one only")
-        ids = sorted(self._tests)
+        ids = sorted(set(self._tests()))
         if len(ids) > 1:
             raise DirectiveError(f"the list has the test ids {ids[0]} and {ids[1]}: a request is of one test")
         counted = [place for place, element in enumerate(self.elements) if element.death.times is not None]
@@ -114,14 +114,10 @@ class FaultPlan(msgspec.Struct, frozen=True):
     @property
     def test(self) -> str | None:
         """The id of the test that asks, where an element says it."""
-        for element in self.elements:
-            if element.death.test is not None:
-                return element.death.test
-        return None
+        return next(self._tests(), None)
 
-    @property
-    def _tests(self) -> set[str]:
-        return {element.death.test for element in self.elements if element.death.test is not None}
+    def _tests(self) -> Iterator[str]:
+        return (element.death.test for element in self.elements if element.death.test is not None)
 
 
 def plan_from_header(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPlan:
@@ -172,7 +168,7 @@ def _refuse_replaced(fault: Fault) -> None:
     Raises:
         DirectiveError: `instant_stop` or `reject` takes its place.
     """
-    key = replaced_key(fault.death, dict(fault.settings))
+    key = replaced_key(fault.death, fault.settings)
     if key is not None:
         instead = "instant_stop" if fault.death.instant_stop else f"reject={fault.death.reject}"
         raise DirectiveError(f"{fault.mode}: {key} has no effect: {instead} takes its place")
