@@ -28,47 +28,42 @@ def write(tmp_path: Path) -> Iterator[Callable[..., None]]:
     database.close()
 
 
+@pytest.fixture
 def followed(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    path: Path,
-    steps: Sequence[Callable[[], None]],
-    *options: str,
-) -> list[str]:
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., list[str]]:
     """The paths that are shown while one step after the other happens between two looks."""
-    left = iter(steps)
 
-    def sleep(_: float) -> None:
-        step = next(left, None)
-        if step is None:
-            raise KeyboardInterrupt
-        step()
+    def follow(steps: Sequence[Callable[[], None]], *options: str) -> list[str]:
+        left = iter(steps)
 
-    monkeypatch.setattr(journal.time, "sleep", sleep)
-    assert journal.main(["--file", str(path), "--follow", *options]) == 0
-    return [line.split()[3] for line in capsys.readouterr().out.splitlines()]
+        def sleep(_: float) -> None:
+            step = next(left, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(journal.time, "sleep", sleep)
+        assert journal.main(["--file", str(tmp_path / "j"), "--follow", *options]) == 0
+        return [line.split()[3] for line in capsys.readouterr().out.splitlines()]
+
+    return follow
 
 
 def test_a_row_that_comes_behind_a_later_one_is_shown(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    write: Callable[..., None],
+    followed: Callable[..., list[str]], write: Callable[..., None]
 ) -> None:
     steps = [
         lambda: write(1, NOW, path="/later"),
         lambda: write(2, NOW - 1, path="/of-another-worker"),
         lambda: write(3, NOW + 60, path="/much-later"),
     ]
-    shown = followed(monkeypatch, capsys, tmp_path / "j", steps)
+    shown = followed(steps)
     assert shown == ["/later", "/of-another-worker", "/much-later"]
 
 
 def test_how_a_request_ends_is_looked_at_when_it_has(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    write: Callable[..., None],
+    followed: Callable[..., list[str]], write: Callable[..., None]
 ) -> None:
     steps = [
         lambda: write(1, NOW, path="/long", state="open"),
@@ -76,17 +71,14 @@ def test_how_a_request_ends_is_looked_at_when_it_has(
         lambda: write(3, NOW + 61, path="/other", ending="rst"),
         lambda: write(1, NOW, path="/long", ending="fin"),
     ]
-    shown = followed(monkeypatch, capsys, tmp_path / "j", steps, "--ending", "fin")
+    shown = followed(steps, "--ending", "fin")
     assert shown == ["/short", "/long"]
 
 
 def test_what_is_from_before_since_is_not_shown(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    write: Callable[..., None],
+    followed: Callable[..., list[str]], write: Callable[..., None]
 ) -> None:
     write(1, NOW - 1, path="/before")
     steps = [lambda: write(2, NOW + 1, path="/behind")]
-    shown = followed(monkeypatch, capsys, tmp_path / "j", steps, "--since", str(NOW))
+    shown = followed(steps, "--since", str(NOW))
     assert shown == ["/behind"]
