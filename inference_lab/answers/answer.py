@@ -24,9 +24,6 @@ DEFAULT_WORDS: Final = 256
 CALL_WORDS: Final = 16
 """Words in the argument of a call that comes to its end."""
 
-NORMAL_FINISHES: Final = frozenset({"stop", "length", "tool_calls"})
-"""The finish reasons of an answer that is whole."""
-
 
 def word(tag: str, index: int, *, reasoning: bool = False) -> str:
     """Word `index` of the answer tagged `tag`: `qu0000`, ` qu0007é`; in capitals for reasoning."""

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from inference_lab.answers.answer import NORMAL_FINISHES
+from inference_lab.answers.end import NORMAL_FINISHES
 from inference_lab.json_text import Ends, scan
 from inference_lab.oracle.frames import Answer
 from inference_lab.oracle.sse import LINE_LIMIT, Events, may_be_sse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.answers.answer import NORMAL_FINISHES
+from inference_lab.answers.end import NORMAL_FINISHES
 from inference_lab.faults.death import NONE, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.identity import key_text
