@@ -167,12 +167,23 @@ def test_of_a_models_list_a_request_without_a_stream_meets_what_it_can(lab: Memo
     assert "needs a streaming request" in in_header.error["message"]
 
 
-@pytest.mark.parametrize("fault", ["reset", "overloaded_429", "ok;at=request;close=fin"])
-def test_http_1_0_has_no_faults(lab: MemoryLab, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("reset;chunk_error=bad_size", "reset: chunk_error=bad_size needs HTTP/1.1: HTTP/1.0 has no chunks"),
+        ("ok;close=torn_chunk", "ok: close=torn_chunk needs HTTP/1.1: HTTP/1.0 has no chunks"),
+        (
+            "stale_connection",
+            "stale_connection: close=stale needs HTTP/1.1: an HTTP/1.0 connection ends with its response",
+        ),
+    ],
+)
+def test_what_http_1_0_cannot_show_is_refused_there(lab: MemoryLab, fault: str, reason: str) -> None:
     body = json.dumps({"model": "m", "stream": True, **ASKED[CHAT]}).encode()
     head = request("POST", CHAT, body, headers={"x-inference-lab-fault": fault}, version="1.0")
     channel_answer = lab.send(head)
     assert channel_answer.error["code"] == "invalid_fault_directive"
+    assert channel_answer.error["message"] == reason
 
 
 def test_an_idle_connection_serves_the_next_request_in_time_and_is_closed_when_idle(lab: MemoryLab) -> None:

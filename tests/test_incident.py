@@ -13,6 +13,7 @@ from inference_lab.answers.shapes import Completion
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import DirectiveError, parse_directive
 from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, said
+from inference_lab.faults.framing import TERMINATOR
 from inference_lab.faults.incident import Incident, Piece, incident_script, parts_of
 from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.formats import LAB
@@ -78,9 +79,9 @@ def test_the_framing_says_what_the_head_announces(framing: str, off_by: int, hea
     ("close", "idle_ms", "end"),
     [
         ("terminator", 0, [Close.TERMINATOR]),
-        ("terminator_rst", 0, [Raw(b"0\r\n\r\n"), Close.RST]),
+        ("terminator_rst", 0, [TERMINATOR, Close.RST]),
         ("idle_close", 3, [Close.TERMINATOR]),
-        ("stale", 0, [Raw(b"0\r\n\r\n"), Close.STALE]),
+        ("stale", 0, [TERMINATOR, Close.STALE]),
         ("fin", 0, [Close.FIN]),
         ("rst", 0, [Close.RST]),
         ("hang", 0, [Close.HANG]),

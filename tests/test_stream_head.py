@@ -39,7 +39,10 @@ class Twisteds(Stage):
     """The same head through Twisted's headers and its first write."""
 
     def render(self, request: LabRequest) -> int:
-        headers = {"content-type": "text/plain", "x-more": "1", "access-control-allow-origin": "*"}
+        headers = {"content-type": "text/plain", "x-more": "1"}
+        if not request.has_chunks:
+            headers["connection"] = "close"
+        headers["access-control-allow-origin"] = "*"
         for name, value in headers.items():
             request.responseHeaders.addRawHeader(name, value)
         request.write(b"abc")

@@ -71,10 +71,14 @@ class Burst(msgspec.Struct, frozen=True, gc=False):
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
-    """Bytes to put on the wire as they are: broken framing, or a piece of a chunk."""
+    """Bytes to put on the wire as they are: broken framing, or a piece of a chunk.
+
+    `is_framing`: they are only what chunks have around their data, which a stream without chunks goes without.
+    """
 
     data: bytes
     said: Said = NOTHING
+    is_framing: bool = False
 
 
 class Pause(msgspec.Struct, frozen=True, gc=False):

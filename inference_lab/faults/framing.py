@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.death import Death
 
-TERMINATOR: Final = Raw(b"0\r\n\r\n")
+TERMINATOR: Final = Raw(b"0\r\n\r\n", is_framing=True)
 # RFC 1952: deflate, no mtime, OS unknown (255).
 _GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED_LIMIT: Final = 65_535  # RFC 1951 section 3.2.4: the length of a stored block is 16 bits

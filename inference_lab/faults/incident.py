@@ -125,6 +125,11 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         """How many words of the answer it carries."""
         return sum(step.words for step in self.steps if isinstance(step, Piece))
 
+    @property
+    def has_raw(self) -> bool:
+        """Whether it has bytes that are framed by themselves."""
+        return any(isinstance(step, Piece) and not step.framed for step in self.steps)
+
 
 def _check_length(off_by: int, body_bytes: int) -> int:
     """The Content-Length; raises ValueError for one below zero."""

@@ -231,10 +231,17 @@ class DeathStream:
         size = self._death.frame_bytes or 0
         blanks = size - len(frame)
         chunked = self._death.close != "eof"
-        yield from self._said(Raw((b"%x\r\n" % size if chunked else b"") + frame[: -len(b"}\n\n")]))
+        head = Raw(frame[: -len(b"}\n\n")])
+        if chunked:
+            yield from self._said(Raw(b"%x\r\n" % size, is_framing=True))
+            yield head
+        else:
+            yield from self._said(head)
         for begin in range(0, blanks, _BLOCK_BYTES):
             yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
-        yield Raw(b"}\n\n" + (b"\r\n" if chunked else b""), told)
+        yield Raw(b"}\n\n", told)
+        if chunked:
+            yield Raw(b"\r\n", is_framing=True)
 
     # -- the tail
 

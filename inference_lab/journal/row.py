@@ -70,9 +70,10 @@ class Engine(msgspec.Struct, frozen=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `docs/journal.md` has the meaning of each field; what is not known (yet) is None.
 
-    `id` is given by the store. `time` is Unix seconds, `peer_s` seconds after it; `prompt` 16 hex digits of the
-    conversation's key; `reached` the words of the answer that a client holds which has taken all of this leg;
-    `ends_well` is false of what cannot pass for a whole answer, however far it gets.
+    `id` is given by the store. `http` is the protocol's version, `port` the one that the connection came to. `time` is
+    Unix seconds, `peer_s` seconds after it; `prompt` 16 hex digits of the conversation's key; `reached` the words of
+    the answer that a client holds which has taken all of this leg; `ends_well` is false of what cannot pass for a whole
+    answer, however far it gets.
     """
 
     id: int = 0
@@ -80,6 +81,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["open", "ended"]
     method: str
     path: str
+    http: Literal["1.0", "1.1"] | None = None
+    port: int | None = None
     headers: dict[str, str]
     other_headers: tuple[str, ...]
     request_id: str | None

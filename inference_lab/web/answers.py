@@ -13,6 +13,7 @@ from twisted.web.server import NOT_DONE_YET
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, Counts
 from inference_lab.errors import ApiError, bad_directive, overloaded
+from inference_lab.faults.http_1_0 import without_chunks
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
 from inference_lab.faults.trigger import CONFIGURED, choose
@@ -27,7 +28,7 @@ from inference_lab.web.answer_plans import (
     require_ids,
     text_plan,
 )
-from inference_lab.web.checks import refuse_leg_keys, require_chunks, without_effect
+from inference_lab.web.checks import refuse_leg_keys, without_effect
 from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, echo_frames, echo_message
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine
@@ -152,7 +153,6 @@ class Answers:
         """
         if trigger.fault is not None:
             try:
-                require_chunks(request)
                 return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
                 raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None
@@ -178,11 +178,13 @@ class Answers:
         counts = accepted.body.include_usage or origin == CONFIGURED
         reason = without_effect(
             fault.death,
+            fault.incident,
             secure=request.isSecure(),
             chat=endpoint.is_chat,
             counts=counts,
             # Twisted has answered a request's `connection: close` there.
             kept=not request.responseHeaders.hasHeader(b"connection"),
+            has_chunks=request.has_chunks,
         )
         if reason is not None:
             raise ValueError(reason)
@@ -190,6 +192,8 @@ class Answers:
             script = self._replay(endpoint, accepted, prompt, fault, fault.incident)
         else:
             script = self._fault(endpoint, accepted, prompt, fault)
+        if not request.has_chunks:
+            script = without_chunks(script)
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: self._streams.play(request, script, trigger))
 

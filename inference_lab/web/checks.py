@@ -10,6 +10,7 @@ import msgspec
 from inference_lab.errors import bad_directive, body_too_large, invalid_test_id, not_found
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import not_utf8
+from inference_lab.faults.http_1_0 import needs_http_1_1
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.identity import TEST_ID
@@ -19,6 +20,7 @@ from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
     from inference_lab.faults.death import Death
+    from inference_lab.faults.incident import Incident
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.request import LabRequest
@@ -114,13 +116,11 @@ class Checks:
         self._require_directives()
         raw = b",".join(lines)  # two header lines are one with a comma (RFC 9110 section 5.3)
         try:
-            plan = self._plan(raw.decode())
-            require_chunks(request)
+            return self._plan(raw.decode())
         except UnicodeDecodeError:
             raise bad_directive(str(not_utf8(raw, self._incidents))) from None
         except ValueError as error:
             raise bad_directive(str(error)) from None
-        return plan
 
     def _require_directives(self) -> None:
         if not self._directives:
@@ -158,10 +158,20 @@ def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
         raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
 
 
-def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool, kept: bool = True) -> str | None:
-    """Why an endpoint or a connection cannot show a death; None if it can.
+def without_effect(
+    death: Death,
+    incident: Incident | None = None,
+    *,
+    secure: bool,
+    chat: bool,
+    counts: bool,
+    kept: bool = True,
+    has_chunks: bool = True,
+) -> str | None:
+    """Why an endpoint or a connection cannot show a death, or the incident that it stands for; None if it can.
 
-    `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection.
+    `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection;
+    `has_chunks`: it speaks HTTP/1.1.
     """
     if not chat:
         for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
@@ -172,6 +182,8 @@ def without_effect(death: Death, *, secure: bool, chat: bool, counts: bool, kept
         return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
     if death.close == "tls_raw" and not secure:
         return "close=tls_raw needs TLS"
+    if not has_chunks and (reason := needs_http_1_1(death, incident)) is not None:
+        return reason
     if death.close in {"idle_close", "stale"} and not kept:
         return f"close={death.close} needs a connection that is kept: the request says connection: close"
     return None
@@ -204,13 +216,3 @@ def whole_body(request: LabRequest) -> bytes:
     if request.recording is not None:
         request.recording.tell_body(raw)
     return raw
-
-
-def require_chunks(request: LabRequest) -> None:
-    """A fault needs chunked framing.
-
-    Raises:
-        ValueError: on HTTP/1.0; whose fault it is, the caller says.
-    """
-    if request.clientproto != b"HTTP/1.1":
-        raise ValueError("a fault needs HTTP/1.1: without chunks a cut would look like a normal end")

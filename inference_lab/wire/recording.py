@@ -61,6 +61,8 @@ class Recording:
             "time": time_s,
             "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
             "path": request.path.decode("utf-8", "backslashreplace")[:_PATH_CHARACTERS],
+            "http": request.clientproto.decode("ascii").removeprefix("HTTP/"),
+            "port": getattr(request.getHost(), "port", None),  # a Unix socket's address has none
             "headers": headers,
             "other_headers": others,
             "request_id": headers.get("x-request-id"),

@@ -43,9 +43,15 @@ _log: Final = Logger()
 
 
 @lru_cache(maxsize=256)
-def _lines_of(head: Head) -> bytes:
-    """The header lines that a script's head asks for; heads are few, and most streams have the same one."""
-    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in head.headers]
+def _lines_of(head: Head, *, closing: bool) -> bytes:
+    """The header lines that a script's head asks for; heads are few, and most streams have the same one.
+
+    `closing`: the connection ends with the response, whatever the head says about it.
+    """
+    named = [line for line in head.headers if not (closing and line[0] == b"connection")]
+    if closing:
+        named.append((b"connection", b"close"))
+    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in named]
     if head.content_length is not None:
         lines.append(b"Content-Length: %d\r\n" % head.content_length)
     return b"".join(lines)
@@ -172,6 +178,11 @@ class LabRequest(server.Request):
 
     # -- the response
 
+    @property
+    def has_chunks(self) -> bool:
+        """Whether the client speaks HTTP/1.1; on 1.0 a response ends with its connection."""
+        return bool(self.clientproto == b"HTTP/1.1")
+
     def send_head(self, head: Head) -> None:
         """Begin a response: its head goes out with the first `send_chunks` or `send_raw`, which follow in this turn.
 
@@ -182,11 +193,11 @@ class LabRequest(server.Request):
         self.startedWriting = 1
         self.idle_ms = head.idle_ms
         self.setResponseCode(head.status)
-        self.chunked = int(head.chunked and self.clientproto == b"HTTP/1.1")
+        self.chunked = int(head.chunked and self.has_chunks)
         lines = [b"%b %d %b\r\n" % (self.clientproto, head.status, _REASONS.get(head.status, b"Unknown"))]
         for name, values in self.responseHeaders.getAllRawHeaders():
             lines += [b"%b: %b\r\n" % (name, value) for value in values]
-        lines.append(_lines_of(head))
+        lines.append(_lines_of(head, closing=not self.has_chunks))
         lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
         self._head = b"".join(lines)
         # A stall may last for hours, and the headers are a tenth of its memory.

@@ -23,7 +23,10 @@ BAD_JSON = b'{"model":'
 BAD_TYPE = payload(CHAT, max_tokens="many")
 NO_STREAM = payload(CHAT, stream=False)
 NOBODY = payload(CHAT, model="nobody")
-RESET_SAID = payload(CHAT, messages=[{"role": "user", "content": "<<fault:reset>>"}])
+PAST = payload(
+    CHAT, messages=[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "aa0000 aa0001"}]
+)
+STALE_SAID = {"messages": [{"role": "user", "content": "<<fault:stale_connection>>"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,15 @@ CASES = (
     Wrong("method before version", 405, "method_not_allowed", None, method="DELETE", fault="reset", version="1.0"),
     Wrong("method before grammar elsewhere", 405, "method_not_allowed", b"", target="/health", fault="nonsense"),
     Wrong("grammar before version", 400, BAD, fault="nonsense", version="1.0", says="cut_between_frames"),
+    Wrong("JSON before version", 400, "invalid_request", BAD_JSON, fault="stale_connection", version="1.0"),
+    Wrong("types before version", 400, "invalid_request", BAD_TYPE, fault="stale_connection", version="1.0"),
+    Wrong("streaming before version", 400, BAD, NO_STREAM, fault="stale_connection", version="1.0", says="stream"),
+    Wrong("model before version", 404, "model_not_found", NOBODY, fault="stale_connection", version="1.0"),
+    Wrong("version before the answer's parts", 400, BAD, PAST, fault="mid_reasoning;chunk_error=bad_size", version="1.0", says="HTTP/1.1"),
     Wrong("grammar before JSON", 400, BAD, BAD_JSON, fault="nonsense"),
     Wrong("grammar before streaming", 400, BAD, NO_STREAM, fault="reset;x=1", says="cut_between_frames"),
     Wrong("grammar before model", 400, BAD, NOBODY, fault="reset;after_chunks=+1"),
     Wrong("grammar on another known route", 400, BAD, None, method="GET", target="/health", fault="nonsense"),
-    Wrong("version before JSON", 400, BAD, BAD_JSON, fault="reset", version="1.0", says="HTTP/1"),
-    Wrong("version before types", 400, BAD, BAD_TYPE, fault="reset", version="1.0", says="HTTP/1"),
-    Wrong("version before streaming", 400, BAD, NO_STREAM, fault="reset", version="1.0", says="HTTP/1"),
-    Wrong("version before model", 400, BAD, NOBODY, fault="reset", version="1.0", says="HTTP/1"),
     Wrong("JSON before streaming", 400, "invalid_request", BAD_JSON, fault="reset"),
     Wrong("types before streaming", 400, "invalid_request", payload(CHAT, stream=False, n=2), fault="reset"),
     Wrong("types before model", 400, "invalid_request", payload(CHAT, model="nobody", max_tokens=0)),
@@ -84,11 +88,9 @@ CASES = (
     Wrong("streaming before model", 400, BAD, payload(CHAT, stream=False, model="nobody"), fault="reset", says="stream"),
     Wrong("model with a fault", 404, "model_not_found", NOBODY, fault="reset"),
     Wrong("model before context", 404, "model_not_found", payload(CHAT, model="nobody", max_tokens=2**31 - 1)),
-    Wrong("types before the version of [fault]", 400, "invalid_request", payload(CHAT, model="static", n=2), version="1.0"),
-    Wrong("the version of [fault]", 400, BAD, payload(CHAT, model="static"), version="1.0", says="HTTP/1"),
-    Wrong("whose [fault] it is", 400, BAD, payload(CHAT, model="static"), version="1.0", says="static.toml: [fault]"),
-    Wrong("the version of a prompt's", 400, BAD, RESET_SAID, version="1.0", says="in the prompt: reset: a fault needs HTTP/1"),
-    Wrong("the version of [fault], no context check", 400, BAD, payload(CHAT, model="static", max_tokens=2**31 - 1), version="1.0"),
+    Wrong("types before the version of a prompt's", 400, "invalid_request", payload(CHAT, n=2, **STALE_SAID), version="1.0"),
+    Wrong("the version of a prompt's", 400, BAD, payload(CHAT, **STALE_SAID), version="1.0", says="in the prompt: stale_connection: close=stale needs HTTP/1.1"),
+    Wrong("the version of a prompt's, no context check", 400, BAD, payload(CHAT, max_tokens=2**31 - 1, **STALE_SAID), version="1.0", says="HTTP/1.1"),
     Wrong("context on the engine path", 400, "context_length_exceeded", payload(CHAT, max_tokens=2**31 - 1)),
     Wrong("prompt before model", 400, "invalid_prompt", payload(COMPLETIONS, model="x", prompt=""), target=COMPLETIONS),
     Wrong("prompt before streaming", 400, "invalid_prompt", payload(COMPLETIONS, stream=False, prompt=[]), "reset", target=COMPLETIONS),
