@@ -63,7 +63,7 @@ def _serve(arguments: list[str]) -> int:
         options.parseOptions(arguments)
     except usage.UsageError as error:
         fail(f"{error} (inference-lab serve --help lists the options)")
-    leave_tls_out(options["endpoint"])
+    leave_tls_out(options["endpoint"] or ())
     service = makeService(options, logs_to_stdout=True)
 
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it

@@ -6,7 +6,7 @@ Imports nothing heavy: twistd loads this module to print its help, before the re
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twisted.python import usage
 
@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from twisted.application.service import IService
 
 
+REPEATABLE: Final = frozenset({"port", "endpoint"})
+"""Options that may be given more than once."""
+
+
 class Options(usage.Options):
-    """All options keep the string that was given; `makeService` judges them."""
+    """All options keep the string that was given, repeatable ones a list of them; `makeService` judges them."""
 
     optFlags = [  # noqa: RUF012 - Twisted's convention
         ["enable-directives", None, "honour the fault header and echo-directives of any client"],
@@ -29,12 +33,12 @@ class Options(usage.Options):
         ["config", None, "configs", "a model's TOML file, or a directory of them"],
         ["hardware", None, None, "the [hardware] entry to run on (default: each file's first)"],
         ["host", None, None, "address to listen on (default: 127.0.0.1)"],
-        ["port", None, None, "port to listen on, 0 picks a free one (default: 8080)"],
+        ["port", None, None, "port to listen on, 0 picks a free one (default: 8080); may be repeated"],
         [
             "endpoint",
             None,
             None,
-            "a Twisted endpoint string in place of --host and --port; TLS through ssl:...",
+            "a Twisted endpoint string in place of --host and --port; TLS through ssl:...; may be repeated",
         ],
         ["flush-grace-ms", None, "25", "the least wait before a FIN or RST, in ms"],
         ["linger-s", None, "30", "how long a FIN or RST waits for a reader without progress, in s"],
@@ -59,6 +63,10 @@ class Options(usage.Options):
         ["journal-age-s", None, "86400", "after how long the journal drops a row, in s"],
         ["log-format", None, "text", "text or json: one line per event and answer"],
     ]
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """What Twisted does with a value that was given."""
+        super().__setitem__(name, [*(self[name] or ()), value] if name in REPEATABLE else value)
 
     def opt_version(self) -> None:
         """Print the version and exit."""
@@ -86,7 +94,7 @@ class Options(usage.Options):
 
 
 def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> IService:  # noqa: N802 - the name twistd calls
-    """Judge the options, load the models, open the port.
+    """Judge the options, load the models, open the ports.
 
     `logs_to_stdout` says that the log is lines on stdout, so that workers may write theirs there without us.
 

@@ -1,4 +1,4 @@
-"""The service: models, engines, site and port put together; ready line, systemd notification, shutdown."""
+"""The service: models, engines, site and ports put together; ready line, systemd notification, shutdown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import IService, Service
 from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
-from twisted.internet.defer import succeed
+from twisted.internet.defer import DeferredList, maybeDeferred, succeed
 from twisted.internet.endpoints import serverFromString
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -46,7 +46,7 @@ from inference_lab.wire.tally import ModelTally, Tally
 from inference_lab.wire.transport import give_transport, has_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
@@ -57,16 +57,22 @@ _log: Final = Logger()
 
 
 class LabService(Service):
-    """Owns the open port and the live streams.
+    """Owns the open ports and the live streams.
 
-    `drain_s` is how long a shutdown waits for healthy answers; meanwhile the port stays open, and refuses.
+    `drain_s` is how long a shutdown waits for healthy answers; meanwhile the ports stay open, and refuse.
     """
 
     name = "inference-lab"
 
-    def __init__(self, reactor: Any, port: IListeningPort, serving: Serving, drain_s: float) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
+        ports: Sequence[IListeningPort],
+        serving: Serving,
+        drain_s: float,
+    ) -> None:
         self._reactor = reactor
-        self._port = port
+        self._ports = ports
         self._serving = serving
         self._drain_us = round(drain_s * 1e6)
 
@@ -80,7 +86,7 @@ class LabService(Service):
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name
-        """Let healthy answers finish if there is time for it, report what is still open, close the port."""
+        """Let healthy answers finish if there is time for it, report what is still open, close the ports."""
         super().stopService()
         notify_stopping(self._drain_us)
         farewell = self._serving.drain(self._drain_us)
@@ -88,11 +94,11 @@ class LabService(Service):
         return farewell.done.addCallback(self._close)
 
     def _close(self, _: None) -> Deferred[None]:
-        return self._serving.close().addCallback(lambda _: self._port.stopListening())
+        return self._serving.close().addCallback(lambda _: close_ports(self._ports))
 
     def _ready(self) -> None:
         calm_collector()
-        announce(url_of(self._port), self._serving.loaded)
+        announce(map(url_of, self._ports), self._serving.loaded)
 
 
 def notify_stopping(drain_us: int) -> None:
@@ -101,15 +107,15 @@ def notify_stopping(drain_us: int) -> None:
     notify_systemd("STOPPING=1" + more)
 
 
-def announce(url: str, loaded: Loaded, more: str = "") -> None:
+def announce(urls: Iterable[str], loaded: Loaded, more: str = "") -> None:
     """The ready line, and systemd told."""
     names = ", ".join(model.name for model in loaded.models)
-    _log.info("ready: {url} serving {names}{more}", url=url, names=names, more=more)
+    _log.info("ready: {urls} serving {names}{more}", urls=" and ".join(urls), names=names, more=more)
     notify_systemd("READY=1")
 
 
 class Serving:
-    """Everything behind the port: the site with its models and engines, and the streams it plays.
+    """Everything behind the ports: the site with its models and engines, and the streams it plays.
 
     `shared` is what several processes have in common.
     """
@@ -198,7 +204,7 @@ class Serving:
 
 
 def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> IService:
-    """Make the service with its port open; `logs_to_stdout` says that the log is plain lines on stdout.
+    """Make the service with its ports open; `logs_to_stdout` says that the log is plain lines on stdout.
 
     Raises:
         StartError: a bad option or config, or a port that cannot be opened.
@@ -226,8 +232,8 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
             logs_to_stdout=logs_to_stdout,
         )
     serving = Serving(reactor, settings, loaded)
-    port = open_port(reactor, settings, serving)
-    return LabService(reactor, port, serving, settings.drain_s)
+    ports = open_ports(reactor, settings, serving)
+    return LabService(reactor, ports, serving, settings.drain_s)
 
 
 def prepare_journal(journal: str) -> None:
@@ -265,30 +271,45 @@ def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
     )
 
 
-def open_port(reactor: Any, settings: Settings, serving: Serving) -> IListeningPort:  # noqa: ANN401
-    """Open the port.
+def open_ports(reactor: Any, settings: Settings, serving: Serving) -> list[IListeningPort]:  # noqa: ANN401
+    """Open each port.
 
     Raises:
-        StartError: it cannot be opened, or a model asks for a death that cannot happen on it.
+        StartError: one cannot be opened, or a model asks for a death that cannot happen on it.
     """
-    port = _listen(reactor, settings, serving.site)
-    _refuse_impossible_closes(port, serving.loaded.models)
-    return port
+    ports: list[IListeningPort] = []
+    errors: list[str] = []
+    for endpoint in settings.endpoints:
+        try:
+            port = _listen(reactor, endpoint, serving.site)
+            ports.append(port)
+            _refuse_impossible_closes(port, serving.loaded.models)
+        except StartError as error:  # noqa: PERF203 (a handful of ports, once)
+            errors.append(str(error))
+    if errors:
+        close_ports(ports)
+        raise StartError("; ".join(errors))
+    return ports
 
 
-def _listen(reactor: Any, settings: Settings, site: LabSite) -> IListeningPort:  # noqa: ANN401
-    """Open the port now: the Deferred of each of Twisted's server endpoints has its result at once."""
+def close_ports(ports: Iterable[IListeningPort]) -> Deferred[Any]:
+    """Close each port; fires once all are."""
+    return DeferredList([maybeDeferred(port.stopListening) for port in ports])
+
+
+def _listen(reactor: Any, text: str, site: LabSite) -> IListeningPort:  # noqa: ANN401
+    """Open a port now: the Deferred of each of Twisted's server endpoints has its result at once."""
     results: list[object] = []
     try:
-        endpoint = serverFromString(reactor, settings.endpoint)
+        endpoint = serverFromString(reactor, text)
         endpoint.listen(site).addBoth(results.append)
     except Exception as error:  # noqa: BLE001 - each endpoint type has its own exceptions for a bad string
-        raise StartError(f"--endpoint {settings.endpoint}: {error or type(error).__name__}") from None
+        raise StartError(f"--endpoint {text}: {error or type(error).__name__}") from None
     if not results:
-        raise StartError(f"--endpoint {settings.endpoint}: does not open at once")
+        raise StartError(f"--endpoint {text}: does not open at once")
     (port,) = results
     if isinstance(port, Failure):
-        raise StartError(f"cannot listen on {settings.endpoint}: {port.getErrorMessage()}")
+        raise StartError(f"cannot listen on {text}: {port.getErrorMessage()}")
     give_transport(port)
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
@@ -304,7 +325,6 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
             elif close == "tls_raw" and not has_tls(port):
                 reason = "needs TLS for close=tls_raw"
             if reason is not None:
-                port.stopListening()
                 raise StartError(f"{model.source}: [fault] mode {fault.mode} {reason}")
 
 

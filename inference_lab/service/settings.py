@@ -20,11 +20,11 @@ class StartError(Exception):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """Everything `serve` can be told. `endpoint` is a Twisted endpoint string."""
+    """Everything `serve` can be told. `endpoints` are Twisted endpoint strings, one at least."""
 
     config: str
     hardware: str | None
-    endpoint: str
+    endpoints: tuple[str, ...]
     directives: bool
     flush_grace_ms: int
     linger_s: float
@@ -38,8 +38,8 @@ class Settings(msgspec.Struct, frozen=True):
     journal_rows: int
     journal_age_s: float
     log_format: str
-    address: tuple[str, int] | None
-    """Host and port, where no endpoint string was given: what several processes can share."""
+    addresses: tuple[tuple[str, int], ...]
+    """Host and port of each, where no endpoint string was given: what several processes can share."""
 
     @property
     def records(self) -> bool:
@@ -53,16 +53,16 @@ def settings_from(options: Mapping[str, object]) -> Settings:
     Raises:
         StartError: an option whose value cannot be honoured.
     """
-    address = _address(options)
+    addresses = _addresses(options)
     workers = _integer(options, "workers", 1, 256)
-    if workers > 1 and address is None:
+    if workers > 1 and not addresses:
         raise StartError(
             f"--workers {workers}: workers share --host and --port, they cannot share an --endpoint"
         )
     return Settings(
         config=str(options["config"]),
         hardware=_optional(options, "hardware"),
-        endpoint=str(options["endpoint"]) if address is None else _endpoint(*address),
+        endpoints=tuple(_endpoint(*address) for address in addresses) or _each(options, "endpoint"),
         directives=bool(options["enable-directives"]),
         flush_grace_ms=_integer(options, "flush-grace-ms", 0, 60_000),
         linger_s=_number(options, "linger-s"),
@@ -78,7 +78,7 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         journal_rows=_integer(options, "journal-rows", 1, 10_000_000),
         journal_age_s=_number(options, "journal-age-s"),
         log_format=_word(options, "log-format", ("text", "json")),
-        address=address,
+        addresses=addresses,
     )
 
 
@@ -87,15 +87,25 @@ def _optional(options: Mapping[str, object], name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _address(options: Mapping[str, object]) -> tuple[str, int] | None:
-    if _optional(options, "endpoint") is not None:
+def _each(options: Mapping[str, object], name: str) -> tuple[str, ...]:
+    """What a repeatable option was given, in order."""
+    value = options[name]
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else ()
+
+
+def _addresses(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    if _each(options, "endpoint"):
         for name in ("host", "port"):
             if options[name] is not None:
                 raise StartError(f"--endpoint and --{name} were both given: leave one out")
-        return None
-    port = DEFAULT_PORT if options["port"] is None else _integer(options, "port", 0, 65_535)
+        return ()
+    texts = _each(options, "port") or (str(DEFAULT_PORT),)
+    ports = [_integer({"port": text}, "port", 0, 65_535) for text in texts]
+    for port in ports:
+        if port and ports.count(port) > 1:
+            raise StartError(f"--port {port} was given twice: leave one out")
     host = _optional(options, "host")
-    return DEFAULT_HOST if host is None else host, port
+    return tuple((DEFAULT_HOST if host is None else host, port) for port in ports)
 
 
 def _endpoint(host: str, port: int) -> str:

@@ -1,10 +1,10 @@
-"""Several processes on one port: the parent binds a socket for each worker, and keeps them all.
+"""Several processes on the same ports: the parent binds a socket for each worker and port, and keeps them all.
 
 Linux spreads new connections over the sockets that share a port (SO_REUSEPORT) by a hash of their addresses. A socket's
 queue of connections lives as long as the socket, so a connection that arrives while its worker is dead is answered by
 the one that takes its place: only the dead worker's own streams are lost.
 
-A worker says `ready` and later `drained` on its descriptor 4; SIGTERM tells it to refuse what is new and to finish what
+A worker says `ready` and later `drained` on its descriptor 3; SIGTERM tells it to refuse what is new and to finish what
 is healthy, the end of its standard input to end. That input also ends when the parent does, however it does.
 
 What the service counts as a whole stands in a folder that only its user can read, and goes with the parent.
@@ -39,15 +39,16 @@ from inference_lab.service.shared import Shared, make_shared
 from inference_lab.storage.database import DatabaseError, end_lost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from twisted.python.failure import Failure
 
     from inference_lab.config.models import Loaded
     from inference_lab.service.settings import Settings
 
-SOCKET_FD: Final = 3
-CONTROL_FD: Final = 4
+CONTROL_FD: Final = 3
+SOCKETS_FD: Final = 4
+"""The first of a worker's listening sockets; those of the other ports come after it."""
 DEATHS: Final = 3
 """So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
 DEATHS_S: Final = 10.0
@@ -70,13 +71,13 @@ class Supervisor(Service):
         *,
         logs_to_stdout: bool,
     ) -> None:
-        assert settings.address is not None  # noqa: S101 - the settings refuse workers without one
+        assert settings.addresses  # noqa: S101 - the settings refuse workers without one
         self._reactor = reactor
         self._settings = settings
         self._options = json.dumps(dict(options))
         self._loaded = loaded
         self._shares_output = logs_to_stdout
-        self._sockets = _bind(*settings.address, settings.workers)
+        self._sockets = _bind_all(settings.addresses, settings.workers)
         self._workers: dict[int, _Worker] = {}
         self._deaths: dict[int, list[float]] = {index: [] for index in range(settings.workers)}
         self._announced = False
@@ -110,9 +111,8 @@ class Supervisor(Service):
         if self._announced or not all(worker.is_ready for worker in self._workers.values()):
             return
         self._announced = True
-        host, port = self._sockets[0].getsockname()[:2]
-        url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        announce(url, self._loaded, f" ({len(self._workers)} workers)")
+        urls = [_url_of(shared[0]) for shared in self._sockets]
+        announce(urls, self._loaded, f" ({len(self._workers)} workers)")
 
     def on_drained(self, worker: _Worker) -> None:
         """One has nothing left to finish."""
@@ -178,7 +178,13 @@ class Supervisor(Service):
             sys.executable,
             [sys.executable, "-m", "inference_lab.service.worker", self._options, str(self._shared.folder)],
             env=environment,
-            childFDs={0: "w", 1: out, 2: err, SOCKET_FD: self._sockets[index].fileno(), CONTROL_FD: "r"},
+            childFDs={
+                0: "w",
+                1: out,
+                2: err,
+                CONTROL_FD: "r",
+                **{SOCKETS_FD + at: shared[index].fileno() for at, shared in enumerate(self._sockets)},
+            },
         )
 
     def _clear_after(self, worker: _Worker) -> None:
@@ -202,8 +208,7 @@ class Supervisor(Service):
         if self._ended is None or self._ended.called:
             return
         if not self._workers:
-            for bound in self._sockets:
-                bound.close()
+            _close_all(self._sockets)
             if self._shared is not None:
                 self._shared.remove()
             self._ended.callback(None)
@@ -279,6 +284,36 @@ class _Worker(ProcessProtocol):
         _log.info("worker {index}: {line}", index=self.index, line=line.partition(" ")[2] or line)
 
 
+def _url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _close_all(sockets: Iterable[Iterable[socket.socket]]) -> None:
+    for shared in sockets:
+        for bound in shared:
+            bound.close()
+
+
+def _bind_all(addresses: Iterable[tuple[str, int]], count: int) -> list[list[socket.socket]]:
+    """For each address `count` listening sockets.
+
+    Raises:
+        StartError: some address cannot be had.
+    """
+    sockets: list[list[socket.socket]] = []
+    errors: list[str] = []
+    for host, port in addresses:
+        try:
+            sockets.append(_bind(host, port, count))
+        except StartError as error:  # noqa: PERF203 (a handful of ports, once)
+            errors.append(str(error))
+    if errors:
+        _close_all(sockets)
+        raise StartError("; ".join(errors))
+    return sockets
+
+
 def _bind(host: str, port: int, count: int) -> list[socket.socket]:
     """`count` listening sockets on one address; port 0 lets the kernel pick one.
 
@@ -304,7 +339,6 @@ def _bind(host: str, port: int, count: int) -> list[socket.socket]:
             bound.listen(BACKLOG)
             bound.setblocking(False)  # the flag belongs to the socket, so to the worker's descriptor too
     except OSError as error:
-        for bound in sockets:
-            bound.close()
+        _close_all([sockets])
         raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return sockets

@@ -1,4 +1,4 @@
-"""A worker process: serves on a socket that its parent has bound, until the parent says or dies.
+"""A worker process: serves on sockets that its parent has bound, until the parent says or dies.
 
 Started by `supervisor` alone, with the options as JSON and the folder of what workers share; see there for what the two
 tell each other.
@@ -19,11 +19,14 @@ from twisted.application.service import Service
 
 from inference_lab.service.leash import Leash
 from inference_lab.service.process import calm_collector, on_further_signal, take_signals
+from inference_lab.service.serving import close_ports
 from inference_lab.service.settings import StartError, settings_from
 from inference_lab.service.shared import Shared
-from inference_lab.service.supervisor import CONTROL_FD, SOCKET_FD
+from inference_lab.service.supervisor import CONTROL_FD, SOCKETS_FD
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IListeningPort
 
@@ -31,19 +34,19 @@ if TYPE_CHECKING:
 
 
 class WorkerService(Service):
-    """Owns the adopted port and the live streams of one worker; `shared` is what all workers have in common."""
+    """Owns the adopted ports and the live streams of one worker; `shared` is what all workers have in common."""
 
     def __init__(
         self,
         reactor: Any,  # noqa: ANN401 - Twisted does not type its reactor
-        port: IListeningPort,
+        ports: Sequence[IListeningPort],
         serving: Serving,
         drain_s: float,
         shared: Shared,
     ) -> None:
         self._reactor = reactor
         self._shared = shared
-        self._port = port
+        self._ports = ports
         self._serving = serving
         self._drain_us = round(drain_s * 1e6)
         self._leash = Leash(reactor)
@@ -57,7 +60,7 @@ class WorkerService(Service):
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name
-        """Drain, report, and go on refusing until the parent lets go: its port stays open for the other workers."""
+        """Drain, report, and go on refusing until the parent lets go: its ports stay open for the other workers."""
         super().stopService()
         if self._leash.ended.called:
             return self._close(None)
@@ -75,7 +78,7 @@ class WorkerService(Service):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def _close(self, _: None) -> Deferred[None]:
-        return self._serving.close().addCallback(lambda _: self._port.stopListening())
+        return self._serving.close().addCallback(lambda _: close_ports(self._ports))
 
     def _ready(self) -> None:
         calm_collector()
@@ -106,12 +109,15 @@ def main() -> None:
     except StartError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)
-    with socket.socket(fileno=SOCKET_FD) as bound:
-        port = reactor.adoptStreamPort(SOCKET_FD, bound.family, serving.site)  # type: ignore[attr-defined] # IReactorSocket
-    give_transport(port)
+    ports: list[IListeningPort] = []
+    for descriptor in range(SOCKETS_FD, SOCKETS_FD + len(settings.addresses)):
+        with socket.socket(fileno=descriptor) as bound:
+            port = reactor.adoptStreamPort(descriptor, bound.family, serving.site)  # type: ignore[attr-defined] # IReactorSocket
+        give_transport(port)
+        ports.append(port)
     observer = observer_of(settings.log_format, sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
-    service = WorkerService(reactor, port, serving, settings.drain_s, shared)
+    service = WorkerService(reactor, ports, serving, settings.drain_s, shared)
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()

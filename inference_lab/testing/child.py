@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 START_TIMEOUT_S: Final = 30.0
 _END_TIMEOUT_S: Final = 10.0
-_READY: Final = re.compile(r"ready: (?P<url>\S+)")
+_READY: Final = re.compile(r"ready: (?P<urls>.+?) serving ")
 
 
 class ServerError(RuntimeError):
@@ -97,14 +97,14 @@ class Child:
         self.log = Lines(self.process.stdout)
         self.errors = Lines(self.process.stderr)
 
-    def ready_url(self) -> str:
-        """Wait for the ready line; the URL in it.
+    def ready_urls(self) -> list[str]:
+        """Wait for the ready line; the URLs in it, one for each port.
 
         Raises:
             ServerError: it has ended, or says nothing. It is stopped then.
         """
         try:
-            return self.log.wait_for(_READY, timeout=START_TIMEOUT_S)["url"]
+            return self.log.wait_for(_READY, timeout=START_TIMEOUT_S)["urls"].split(" and ")
         except AssertionError:
             status = self.stop()
             said = self.errors.since() or self.log.since() or [f"no ready line, exit status {status}"]

@@ -8,7 +8,7 @@ from inference_lab.testing import journal
 from inference_lab.testing.received import Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from inference_lab.faults.incident import Incidents
     from inference_lab.oracle import Ended, Verdict
@@ -21,11 +21,19 @@ HEALTHY = "ok"
 class Handle:
     """The part that is the same wherever the server runs.
 
-    `url` is without a slash at its end; `incidents` tells which modes the served config adds.
+    `url` is without a slash at its end, `others` are those of further ports; `incidents` tells which modes the served
+    config adds.
     """
 
-    def __init__(self, url: str, current: CurrentTest, incidents: Callable[[], Incidents]) -> None:
+    def __init__(
+        self,
+        url: str,
+        current: CurrentTest,
+        incidents: Callable[[], Incidents],
+        others: Sequence[str] = (),
+    ) -> None:
         self.url = url
+        self.urls = (url, *others)
         self._current = current
         self._incidents = incidents
 

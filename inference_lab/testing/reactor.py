@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python import usage
 
-from inference_lab.service.serving import Serving, load_models, open_port, prepare_journal, url_of
+from inference_lab.service.serving import (
+    Serving,
+    close_ports,
+    load_models,
+    open_ports,
+    prepare_journal,
+    url_of,
+)
 from inference_lab.service.settings import StartError, settings_from
 from inference_lab.tap import Options
 from inference_lab.testing.child import ServerError
@@ -36,13 +43,14 @@ class ReactorLab(Handle):
         try:
             settings = _settings(options)
             self._serving = Serving(reactor, settings, load_models(settings))
-            self._port = open_port(reactor, settings, self._serving)
+            self._ports = open_ports(reactor, settings, self._serving)
         except (StartError, usage.UsageError) as error:
             raise ServerError(str(error)) from None
         self._serving.start()
         self._reactor = reactor
         incidents = self._serving.loaded.incidents
-        super().__init__(url_of(self._port), current or CurrentTest(), lambda: incidents)
+        url, *others = map(url_of, self._ports)
+        super().__init__(url, current or CurrentTest(), lambda: incidents, others)
 
     def journal(
         self, *, test: str | None = None, count: int = 1, wait_s: float = 5, **filters: object
@@ -57,13 +65,13 @@ class ReactorLab(Handle):
         return deferToThreadPool(self._reactor, self._reactor.getThreadPool(), self._rows, path, wait_s)
 
     def close(self) -> Deferred[None]:
-        """Close the port, end every stream, reset every connection; fires when nothing is left on the reactor."""
+        """Close the ports, end every stream, reset every connection; fires when nothing is left on the reactor."""
         return Deferred.fromCoroutine(self._close())
 
     async def _close(self) -> None:
         self._serving.drain(0)
         await self._serving.close()
-        await maybeDeferred(self._port.stopListening)
+        await close_ports(self._ports)
         await self._serving.site.reset_all()
 
 

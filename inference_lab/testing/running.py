@@ -21,9 +21,15 @@ CONFIG: Final = Path(__file__).with_name("model.toml")
 
 
 def serve_options(options: Sequence[str]) -> list[str]:
-    """The options of `inference-lab serve` behind those that a test needs; the last of two of a name counts."""
-    port = () if any(option.partition("=")[0] == "--endpoint" for option in options) else ("--port", "0")
+    """The options of `inference-lab serve` behind those that a test needs; a free port unless they name one."""
+    port = () if any(_says_where(option) for option in options) else ("--port", "0")
     return ["--config", str(CONFIG), *port, "--enable-directives", *options]
+
+
+def _says_where(option: str) -> bool:
+    """Whether it is `--port` or `--endpoint`, cut short or not."""
+    name = option.partition("=")[0]
+    return len(name) > 2 and any(whole.startswith(name) for whole in ("--port", "--endpoint"))
 
 
 @contextlib.contextmanager
@@ -39,7 +45,8 @@ def running_lab(*options: str, current: CurrentTest | None = None) -> Iterator[I
     # A module of the tests' folder that is called as one of Python's is theirs (heeded since Python 3.11).
     child = Child([sys.executable, "-m", "inference_lab.testing.serve", *given], PYTHONSAFEPATH="1")
     try:
-        yield InferenceLab(child.ready_url(), current or CurrentTest(), lambda: _incidents(given))
+        url, *others = child.ready_urls()
+        yield InferenceLab(url, current or CurrentTest(), lambda: _incidents(given), others)
     finally:
         child.stop()
 

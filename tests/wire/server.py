@@ -34,11 +34,14 @@ class Server(Child):
         super().__init__([*how, *arguments])
         self.scheme = self.host = ""
         self.port = 0
+        self.ports: list[int] = []
         self._idle = 0
 
     def wait_until_ready(self) -> Server:
-        if found := ADDRESS.match(self.ready_url()):
-            self.scheme, self.host, self.port = found["scheme"], found["host"], int(found["port"])
+        found = [ADDRESS.match(url) for url in self.ready_urls()]
+        self.ports = [int(one["port"]) for one in found if one]
+        if found[0]:
+            self.scheme, self.host, self.port = found[0]["scheme"], found[0]["host"], self.ports[0]
         self._idle = self.descriptors()
         return self
 

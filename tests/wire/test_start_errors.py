@@ -120,6 +120,28 @@ def test_a_busy_port_of_an_endpoint(refused: Callable[..., str], lab: str, busy:
     assert names(refused("--config", lab, "--endpoint", f"tcp:{busy}:interface=127.0.0.1"), str(busy))
 
 
+def test_each_busy_port_of_several_is_named(started: Callable[..., str], lab: str, busy: int) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        other = taken.getsockname()[1]
+        line = started("--config", lab, "--port", "0", "--port", str(busy), "--port", str(other))
+    assert names(line, f"127.0.0.1:{busy}", f"127.0.0.1:{other}")
+    assert line.count("cannot listen on") == 2
+
+
+def test_a_port_that_is_given_twice(refused: Callable[..., str], lab: str, busy: int) -> None:
+    line = refused("--config", lab, "--port", str(busy), "--port", "0", "--port", str(busy))
+    assert line == f"inference-lab: --port {busy} was given twice: leave one out\n"
+
+
+def test_what_one_of_several_ports_cannot_do_stops_the_start(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(f"{LAB}[fault]\nmode = 'reset'\n")
+    endpoints = ("--endpoint", "tcp:0:interface=127.0.0.1", "--endpoint", "unix:lab.sock")
+    line = run("inference-lab serve", tmp_path, "--config", "own.toml", *endpoints)
+    assert names(line, "own.toml", "a Unix socket has no reset")
+
+
 VALUES = (
     ("--port", "70000"),
     ("--port", "-1"),
@@ -158,6 +180,10 @@ def test_a_bad_option_of_many_streams_or_workers_says_what_would_be_right(
     refused: Callable[..., str], lab: str, options: tuple[str, ...]
 ) -> None:
     assert names(refused("--config", lab, *options), WORKERS[options])
+
+
+def test_a_bad_port_among_good_ones_is_the_one_named(refused: Callable[..., str], lab: str) -> None:
+    assert names(refused("--config", lab, "--port", "0", "--port", "x"), "--port x: expected an integer")
 
 
 @pytest.mark.parametrize("other", [("--port", "8080"), ("--host", "127.0.0.1")])
