@@ -203,7 +203,7 @@ class Frames:
         usage, finish, answer = self.get("usage", "asked"), self.settings.get("finish"), self.answer
         if finish == "none":
             return [self.usage()] if usage == "always" else []
-        if finish in {None, "empty_each"}:
+        if finish is None:
             runs_on = self.get("after_chunks", "all") == "all" or self.get("then", "end") == "rest"
             finish = answer.finish if runs_on else "stop"
         assert finish is not None
@@ -245,7 +245,7 @@ class Frames:
         return frame.removesuffix(b"}\n\n") + f',"usage":{counts}}}\n\n'.encode()
 
     def dressed(self, frame: bytes) -> bytes:
-        if self.get("finish", "") == "empty_each":
+        if self.get("empty_finish", "false") == "true":
             frame = frame.replace(b'"finish_reason":null', b'"finish_reason":""')
         match self.get("usage", "asked"):
             case "every_chunk":

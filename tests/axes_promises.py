@@ -162,8 +162,11 @@ PROMISES: dict[str, Any] = {
     "close": _ends,
     "usage": _usage,
     "done": lambda p, value, *_: p.done == {"true": 1, "false": 0, "twice": 2}[value],
-    "finish": lambda p, value, *_: (
-        value == "empty_each" or (not p.finishes if value == "none" else value in p.finishes)
+    "finish": lambda p, value, *_: not p.finishes if value == "none" else value.strip('"') in p.finishes,
+    "empty_finish": lambda p, value, s, _: (
+        value == "false"
+        or s.get("error", "none").startswith("openrouter")
+        or all(choice["finish_reason"] is not None for choice in p.choices)
     ),
     "bom": lambda p, value, *_: p.has_bom == (value == "true"),
     "comments": lambda p, value, s, _: (

@@ -39,7 +39,7 @@ SAMPLES = {
         "raw_html",
         "plain",
     ),  # all of them: test_axes.py
-    "finish": ("none", "empty_each", "abort"),
+    "finish": ("none", "abort", '"empty_each"'),
     "content_type": ("text/plain",),
     "name": ("x",),
     "test": ("t-1",),

@@ -60,6 +60,7 @@ REFUSED_BY_THE_ANSWER = {
     "ok;after_chunks=90;segment=100;gap_ms=5": "gap_ms changes nothing in this stream",
     "ok;at=head;chunk_error=no_crlf;close=fin": "chunk_error=no_crlf needs a chunk before the fault point",
     "ok;at=head;error=plain;spacing=python": "spacing changes nothing in this stream",
+    "ok;ttft_ms=9000;tear=byte:40;after_chunks=0;empty_finish=true;dialect=dynamo": "empty_finish changes nothing",
     "ok;close=tls_raw": "close=tls_raw needs TLS",
 }
 
@@ -81,7 +82,7 @@ def test_what_this_answer_cannot_show_is_refused_before_the_first_byte(lab: Memo
     [
         "stall;at=role",
         "mid_reasoning;reasoning_key=reasoning",
-        "ok;after_chunks=0;finish=empty_each",
+        "ok;after_chunks=0;empty_finish=true",
         "reset;after_chunks=0;usage=null_every_chunk",
         "reset;after_chunks=0;eol=crlf",
         "reset;after_chunks=0;chunk_error=no_crlf",

@@ -128,7 +128,7 @@ OVER_A_DIALECT = {
         b'"content":"","reasoning_content":"HK0000"',
         b'"reasoning":',
     ),
-    "dialect=openrouter;finish=empty_each": (
+    "dialect=openrouter;empty_finish=true": (
         b'"finish_reason":"","native_finish_reason":null',
         b'":null,"finish_reason":""',
     ),

@@ -95,6 +95,7 @@ REFUSED = {
     "ok;sequence=dup:1001": "sequence is 'dup:1001'",
     "ok;error=openai;code=18446744073709551616": "code is 18446744073709551616",
     "ok;error=openai;code=" + "9" * 30: "code is '999",
+    "ok;finish=empty_each": "finish is 'empty_each', which is empty_finish=true now",
     'ok;content_type="text/é"': "content_type is 'text/é'",
     'ok;content_type=""': "content_type is ''",
     'ok;status=503;retry_after="soon "': "retry_after is 'soon '",
@@ -208,6 +209,10 @@ def test_equal_faults_have_one_canonical_text_and_different_ones_two() -> None:
         ("ok;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
         ("ok;done=false;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
         ("ok;finish=none", "ok;after_chunks=all;delay_ms=10;utf8=false;finish=none"),
+        (
+            'ok;finish="empty_each";empty_finish=true',
+            'ok;after_chunks=all;delay_ms=10;utf8=false;empty_finish=true;finish="empty_each"',
+        ),
         ('ok;finish="none"', 'ok;after_chunks=all;delay_ms=10;utf8=false;finish="none"'),
         ('ok;name="a;b é"', 'ok;after_chunks=all;delay_ms=10;utf8=false;name="a;b \\u00e9"'),
         ("ok;tear=half", "ok;after_chunks=all;delay_ms=10;utf8=false;tear=half"),

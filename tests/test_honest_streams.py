@@ -36,7 +36,7 @@ SPELLINGS = (
     *("segment=byte", "segment=utf8", "segment=whole", "segment=2", "segment=crlf;eol=crlf"),
     *("tokens_per_frame=4", "tokens_per_frame=varied", "after_chunks=9;frame_bytes=5000", "length=both"),
     *("usage=always", "usage=every_chunk", "usage=null_every_chunk", "usage=zero_every_chunk"),
-    *("usage=on_finish", "usage=with_choices", "usage=never", "finish=empty_each", "text_in_finish=true"),
+    *("usage=on_finish", "usage=with_choices", "usage=never", "empty_finish=true", "text_in_finish=true"),
     *("after_chunks=3;then=rest;pause_ms=5;heartbeat=ping;heartbeat_ms=1", "done=twice", "done=false"),
     *("after_chunks=3;sequence=choices_null", "after_chunks=3;sequence=choices_empty"),
     *("sequence=double_finish;text_in_finish=false", "content_type=text/plain", "close=fin", "close=hang"),
@@ -80,7 +80,7 @@ DEATHS = [name for name in MODES if name not in LEGS_ONLY]
 # Every end that can be asked of a death.
 FINISHES = (
     *("none", "stop", "length", "tool_calls", "content_filter", "abort", "error"),
-    *("insufficient_system_resource", "cancelled", "empty_each"),
+    *("insufficient_system_resource", "cancelled", "stop;empty_finish=true"),
 )
 TAILS = [f";done={done};finish={finish}" for done in ("false", "true", "twice") for finish in FINISHES]
 UNSEEN = {"raw_json", "raw_html"}

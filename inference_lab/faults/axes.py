@@ -92,7 +92,8 @@ AXES: Final[Mapping[str, Axis]] = {
     "code": Axis(Code(), "the error's code"),
     "message": Axis(Text(), "the error's message"),
     "type": Axis(Text(), "the error's type"),
-    "finish": Axis(Text("none", "empty_each"), 'the finish reason; empty_each: "" on every frame before it'),
+    "finish": Axis(Text("none", moved={"empty_each": "empty_finish=true"}), "the finish reason"),
+    "empty_finish": Axis(Flag(), '"" as the finish reason of every frame that has none'),
     "text_in_finish": Axis(Flag(), "one more word rides in the finish frame"),
     "usage": Axis(
         Choice(

@@ -18,7 +18,6 @@ from inference_lab.faults.values import Bare, Sub
 ALL: Final = "all"
 NONE: Final = Bare("none")
 UNLIMITED: Final = "unlimited"
-EMPTY_EACH: Final = Bare("empty_each")
 
 
 class Close(Enum):
@@ -61,6 +60,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     message: str | None = None
     type: str | None = None
     finish: str | Bare | None = None
+    empty_finish: bool = False
     text_in_finish: bool = False
     usage: str = "asked"
     done: str = "true"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inference_lab.answers.shapes import Counts
-from inference_lab.faults.death import EMPTY_EACH
 
 if TYPE_CHECKING:
     from inference_lab.answers.shapes import Shape
@@ -19,7 +18,7 @@ class Inserts:
         self._death = death
         self._dialect = shape.dialect
         self._prompt_tokens = prompt_tokens
-        self.in_each = death.finish == EMPTY_EACH or death.usage.endswith("_chunk")
+        self.in_each = death.empty_finish or death.usage.endswith("_chunk")
         """Whether there are any in every frame."""
 
     def counts(self, tokens: int) -> Counts:
@@ -34,7 +33,7 @@ class Inserts:
         if not self.in_each:
             return frame
         death = self._death
-        if death.finish == EMPTY_EACH:
+        if death.empty_finish:
             frame = frame.replace(self._dialect.open_finish, self._dialect.empty_finish)
         if death.usage == "every_chunk":
             return self.with_counts(frame, self.counts(tokens))

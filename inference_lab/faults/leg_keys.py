@@ -40,6 +40,7 @@ CONTENT_KEYS: Final = (
     "pause_ms",
     "text_in_finish",
     "finish",
+    "empty_finish",
 )
 """What shapes content frames."""
 

@@ -65,7 +65,7 @@ _TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
 _FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
 
-_KEYS_OF_ALL_FRAMES: Final = (*(key for key in sse.KEYS if key != "final_blank"), "segment")
+_KEYS_OF_ALL_FRAMES: Final = (*(key for key in sse.KEYS if key != "final_blank"), "segment", "empty_finish")
 """The axes that act on all frames alike."""
 
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inference_lab.faults.content import frames_in
-from inference_lab.faults.death import EMPTY_EACH, NONE
+from inference_lab.faults.death import NONE
 from inference_lab.faults.sse import check_torn
 
 if TYPE_CHECKING:
@@ -92,7 +92,5 @@ def _check_first_frames(death: Death, shape: Shape, cut: Cut) -> None:
         return
     if death.chunk_error == "no_crlf":
         raise ValueError("chunk_error=no_crlf needs a chunk before the fault point")
-    if death.finish == EMPTY_EACH:
-        raise ValueError("finish=empty_each needs a frame before the finish frame")
     if death.usage.endswith("_chunk") and death.finish == NONE:
         raise ValueError(f"usage={death.usage} needs a frame")

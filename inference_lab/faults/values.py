@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
 from inference_lab.faults.grammar import Word, shown
 from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 U32_MAX: Final = 2**32 - 1
 U64_MAX: Final = 2**64 - 1
@@ -145,10 +148,14 @@ class Flag:
 
 
 class Text:
-    """A line of text, bare or quoted, except the `reserved` bare words, which mean something else: `none`."""
+    """A line of text, bare or quoted, except the `reserved` bare words, which mean something else: `none`.
 
-    def __init__(self, *reserved: str) -> None:
+    Bare words that have `moved` to another setting are refused with its name: as text they would pass in silence.
+    """
+
+    def __init__(self, *reserved: str, moved: Mapping[str, str] | None = None) -> None:
         self.reserved = reserved
+        self._moved = moved or {}
         self.expected = " or ".join(["a string of one line", *reserved])
 
     def read(self, word: Word) -> Value:
@@ -161,6 +168,8 @@ class Text:
         """See `Kind.take`."""
         if not isinstance(value, str):
             raise ValueError(_written(value))
+        if value in self._moved:
+            raise ValueError(f"{shown(value)}, which is {self._moved[value]} now")
         return Bare(value) if value in self.reserved else self._checked(value)
 
     def _checked(self, text: str) -> str:

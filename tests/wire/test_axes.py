@@ -89,7 +89,7 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
         for word in (
             "none",
             '"none"',
-            "empty_each",
+            '"empty_each"',
             "stop",
             "length",
             "tool_calls",
@@ -99,6 +99,12 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
             "insufficient_system_resource",
             "cancelled",
         )
+    ),
+    "empty_finish": (
+        f"{HIT};empty_finish=true",
+        f"{HIT};empty_finish=true;usage=every_chunk;finish=abort",
+        "cut_between_frames;empty_finish=true",
+        "cut_mid_frame;empty_finish=true;after_chunks=0",
     ),
     "text_in_finish": (f"{HIT};text_in_finish=true",),
     "usage": (
