@@ -42,6 +42,8 @@ def settings_of(directive: str) -> dict[str, str]:
     found = {**row, **given}
     if given.get("error", "none") != "none" and "done" not in given:
         found["done"] = "true" if ERRORS[given["error"]][1] else "false"
+    elif "done" not in given and found.get("at") in {"head", "role"} and found.get("error", "none") == "none":
+        found["done"] = "false"
     if found.pop("utf8", "false") == "true":
         found["tear"] = "utf8"
     return found

@@ -118,6 +118,7 @@ NONSENSE = {
     "ok;at=request;close=fin;eol=crlf": "eol cannot be seen with at=request",
     "ok;at=request;close=fin;done=twice": "done cannot be seen with at=request",
     "ok;at=request;close=hang;ttft_ms=5": "ttft_ms has no end",
+    "stall;at=head;ttft_ms=5": "ttft_ms needs something behind the head",
     "reset;at=head;after_chunks=5": "after_chunks needs at=frames",
     "cut_mid_frame;at=head": "tear needs at=frames",
     "cut_mid_frame;done=true": "done cannot follow a torn frame",
@@ -208,6 +209,9 @@ def test_equal_faults_have_one_canonical_text_and_different_ones_two() -> None:
         ("ok;error=vllm", "ok;after_chunks=all;delay_ms=10;utf8=false;error=vllm"),
         ("ok;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
         ("ok;done=false;error=string", "ok;after_chunks=all;delay_ms=10;utf8=false;done=false;error=string"),
+        ("ok;at=role", "ok;after_chunks=all;delay_ms=10;utf8=false;at=role;done=false"),
+        ("ok;at=role;done=true", "ok;after_chunks=all;delay_ms=10;utf8=false;at=role"),
+        ("first_frame_error", "first_frame_error;after_chunks=all;delay_ms=10;utf8=false"),
         ("ok;finish=none", "ok;after_chunks=all;delay_ms=10;utf8=false;finish=none"),
         (
             'ok;finish="empty_each";empty_finish=true',

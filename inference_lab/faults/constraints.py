@@ -69,6 +69,8 @@ def _is_plain(death: Death) -> bool:
 def _has_body(death: Death) -> bool:
     if death.status != HEALTHY.status:
         return death.body != "empty"
+    if death.at == "head" and death.close == "hang":
+        return not at_defaults(death, ("error", "heartbeat")) or death.done != "false"
     return death.answer_as != "empty"
 
 

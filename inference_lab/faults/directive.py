@@ -193,8 +193,11 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
             raise MalformedError("utf8 and tear are two names of one thing: give one")
         settings["tear"] = Sub(_UTF8 if settings.pop(_UTF8) else "half")
     changes = _changes(row, settings)
-    if settings.get("error", "none") != "none" and "done" not in settings:
-        changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
+    if "done" not in settings:
+        if settings.get("error", "none") != "none":
+            changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
+        elif _ends_at_its_head(changes):
+            changes["done"] = "false"
     given = frozenset(changes) & _OVER_DIALECT
     death = msgspec.structs.replace(HEALTHY, **changes, given=given)
     reason = broken(death, settings, row.death)
@@ -223,6 +226,13 @@ def _changes(row: Mode, settings: Mapping[str, Value]) -> dict[str, Value]:
         for key, value in changes.items()
         if key not in fallen or value not in _BROKEN_OFF[key] or row.changes.get(key) != value
     }
+
+
+def _ends_at_its_head(changes: Mapping[str, Value]) -> bool:
+    """Whether a stream gets no further than its head or its role frame, and no error brings a `[DONE]`."""
+    asked = {key: changes.get(key, getattr(HEALTHY, key)) for key in ("status", "answer_as", "error")}
+    healthy = all(value == getattr(HEALTHY, key) for key, value in asked.items())
+    return healthy and changes.get("at") in {"head", "role"}
 
 
 def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:

@@ -65,8 +65,8 @@ _TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
 _FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
 
-_KEYS_OF_ALL_FRAMES: Final = (*(key for key in sse.KEYS if key != "final_blank"), "segment", "empty_finish")
-"""The axes that act on all frames alike."""
+_KEYS_OF_ALL_FRAMES: Final = (*sse.KEYS, "segment", "empty_finish")
+"""The axes that act on all frames alike, `final_blank` and some segments on whichever there are."""
 
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
 """The longest stream that is collected to be sent in one piece."""
@@ -144,18 +144,19 @@ def _spelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
 
 
 def _require_effect(death: Death, key: str, stream: Callable[[Death], Iterator[Draft]]) -> None:
-    """Refuse an axis of all frames that changes none of the first, of which there may be too few.
+    """Refuse an axis of all frames that changes none of the first, of which there may be too few, or none.
 
     Raises:
         ValueError: it has no effect.
     """
     segment = death.segment if key == "segment" else HEALTHY.segment
-    if segment in {"whole", 1}:  # one piece, or one send each, whatever is in it
-        return
     beats = min(death.beats, 2) if isinstance(death.beats, int) else 2
     probe = msgspec.structs.replace(death, segment=segment, delay_ms=0, beats=beats)
+    pieces = _first_pieces(probe, stream)
+    # Whatever is in it: one piece, or one send each, and a last frame.
+    on_any = segment in {"whole", 1} or key == "final_blank"
     without = msgspec.structs.replace(probe, **{key: getattr(HEALTHY, key)})
-    if _first_pieces(probe, stream) == _first_pieces(without, stream):
+    if pieces == ([] if on_any else _first_pieces(without, stream)):
         raise ValueError(f"{key} changes nothing in this stream, which has no place for it")
 
 
