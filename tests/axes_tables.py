@@ -148,5 +148,5 @@ SAYS_NOTHING = {"after_chunks": "0", "finish": "stop", "usage_off_by": "+1"}
 OF_CONTENT_AND_TAIL = {
     *("after_chunks", "content", "reasoning_key", "tokens_per_frame", "frame_bytes", "tear", "malformed"),
     *("sequence", "then", "pause_ms", "text_in_finish", "finish", "error", "code", "message", "type", "done"),
-    *("close", "idle_ms", "chunk_error", "heartbeat", "empty_finish"),
+    *("close", "idle_ms", "chunk_error", "heartbeat", "empty_finish", "usage_off_by"),
 }

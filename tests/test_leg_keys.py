@@ -168,7 +168,6 @@ def test_a_leg_is_rejected_inside_its_stream(lab: MemoryLab) -> None:
 VALUES = {
     **dict.fromkeys(("restart", "bos_shift", "role_again", "instant_stop"), "true"),
     **dict.fromkeys(("overlap", "skip"), "2"),
-    "usage_off_by": "-1",
     "reject": "prefill",
 }
 
@@ -225,7 +224,8 @@ def test_on_a_models_first_leg_nothing_is_left_of_a_fault_that_is_for_others() -
         ("reset, reset;reject=prefill, ok", "element 1 of the list adds no word"),
         ("ok;overlap=1;skip=1", "ok: overlap goes with text"),
         ("ok;reject=prefill;skip=1", "ok: reject excludes"),
-        ("ok;instant_stop=true;usage_off_by=+1", "ok: instant_stop says nothing"),
+        ("ok;instant_stop=true;usage_off_by=+1", "ok: usage_off_by has no effect: instant_stop"),
+        ("ok;reject=context_length_in_stream;usage_off_by=+1", "ok: usage_off_by has no effect: reject"),
         ("reset;usage_off_by=+1", "reset: usage_off_by needs counts on the wire"),
         ("overloaded_429;skip=1", "overloaded_429: skip goes with a stream"),
         ("ok;usage_off_by=1", "usage_off_by is '1', expected a number +n or -n or none"),

@@ -108,6 +108,9 @@ AXES: Final[Mapping[str, Axis]] = {
         ),
         "when token counts are sent",
     ),
+    "usage_off_by": Axis(
+        Signed(U32_MAX, words=("none",)), "so many completion_tokens too many or too few, at least 0"
+    ),
     "done": Axis(Choice("true", "false", "twice"), "the [DONE] at the end"),
     "overlap": Axis(Integer(U32_MAX), "legs: begins so many words too early"),
     "skip": Axis(Integer(U32_MAX), "legs: leaves so many words out"),
@@ -115,7 +118,6 @@ AXES: Final[Mapping[str, Axis]] = {
     "bos_shift": Axis(Flag(), "legs: counts one prompt token more"),
     "role_again": Axis(Flag(), "legs: a second role frame, on chat"),
     "instant_stop": Axis(Flag(), "legs: says nothing, and that the answer is complete"),
-    "usage_off_by": Axis(Signed(U32_MAX, words=("none",)), "legs: a wrong completion_tokens"),
     "reject": Axis(
         Choice("none", *REJECTIONS),
         "legs: refused as a server does that knows no prefill, not this parameter, not this length",

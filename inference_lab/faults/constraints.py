@@ -214,14 +214,14 @@ CONSTRAINTS: Final = (
         ("bos_shift", "usage_off_by"),
         lambda d: (
             d.usage not in {"never", "null_every_chunk", "zero_every_chunk"}
-            and (d.finish != NONE or d.usage in {"always", "every_chunk"})
+            and (_has_finish(d) or d.usage in {"always", "every_chunk"})
         ),
         "needs counts on the wire",
     ),
     Constraint(
         ("instant_stop",),
-        lambda d: not (d.overlap or d.skip or d.restart or d.usage_off_by != "none"),
-        "says nothing: it excludes overlap, skip, restart and usage_off_by",
+        lambda d: not (d.overlap or d.skip or d.restart),
+        "says nothing: it excludes overlap, skip and restart",
     ),
     Constraint(
         ("reject",),

@@ -63,6 +63,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     empty_finish: bool = False
     text_in_finish: bool = False
     usage: str = "asked"
+    usage_off_by: int | str = "none"
     done: str = "true"
     # only where words have been passed on already
     overlap: int = 0
@@ -71,7 +72,6 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     bos_shift: bool = False
     role_again: bool = False
     instant_stop: bool = False
-    usage_off_by: int | str = "none"
     reject: str = "none"
     # on any request
     strict_params: bool = False

@@ -23,7 +23,6 @@ LEG_KEYS: Final = (
     "bos_shift",
     "role_again",
     "instant_stop",
-    "usage_off_by",
     "reject",
 )
 
@@ -56,6 +55,7 @@ _CONTENT_AND_TAIL: Final = (
     "idle_ms",
     "chunk_error",
     "heartbeat",
+    "usage_off_by",
 )
 
 REJECTIONS: Final[Mapping[str, Mapping[str, Value]]] = {

@@ -13,6 +13,7 @@ from inference_lab.faults.sse import KEYS as SSE_KEYS
 UNSEEN_KEYS: Final = (
     *CONTENT_KEYS,
     "usage",
+    "usage_off_by",
     *(key for key in LEG_KEYS if key != "reject"),  # a rejection needs no content
 )
 # What a response that is no stream cannot show, and what cannot be seen where nothing is answered at all.

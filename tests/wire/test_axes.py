@@ -123,6 +123,7 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
         ),
         "reset;usage=always",
     ),
+    "usage_off_by": (f"{HIT};usage_off_by=+2", "ok;usage_off_by=-30;usage=every_chunk"),
     "done": tuple(f"{HIT};done={word}" for word in ("true", "false", "twice")),
     "at": (
         "ok;at=request;close=fin",
