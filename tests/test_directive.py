@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from datetime import date
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from inference_lab.faults.directive import (
     parse_directive,
 )
 from inference_lab.faults.modes import MODES
-from inference_lab.faults.values import U32_MAX, U64_MAX, Bare, Sub
+from inference_lab.faults.values import U32_MAX, U64_MAX, Bare, Code, Flag, Sub, Text
 from tests.wire.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ ACCEPTED = {
     "ok;length=-7;close=fin": ("ok", {"length": -7, "close": "fin"}),
     "reset;close=rst;usage=asked;tear=none;then=end": ("reset", {}),
 }
+
+LISTED = "inference-lab faults and GET /lab/faults list all modes, keys and values"
 
 REFUSED = {
     "": "no mode",
@@ -100,6 +103,31 @@ REFUSED = {
     'ok;content_type=""': "content_type is ''",
     'ok;status=503;retry_after="soon "': "retry_after is 'soon '",
     "ok;status=503;retry_after=soon": "retry_after is 'soon'",
+}
+
+# Words of axes that take nothing but their own, beside numbers: quotes change nothing about them.
+QUOTED = [
+    "reset;close=fin",
+    "ok;after_chunks=all",
+    "ok;tokens_per_frame=varied",
+    "ok;length=both",
+    "ok;retry=alone",
+    "reset;tear=half",
+    "cut_mid_frame;tear=byte:7",
+    "reset;sequence=dup:2",
+    "ok;done=twice",
+    "cut_mid_frame;utf8=true",
+    "ok;id=true",
+    "ok;heartbeat=ping;ttft_ms=5000;beats=unlimited",
+    "ok;dialect=vllm",
+]
+# Words that as text mean something else.
+TEXTS = {
+    'ok;finish="none"': {"finish": "none"},
+    'ok;finish="stop"': {"finish": "stop"},
+    'ok;error=openai;code="null"': {"error": "openai", "code": "null", "done": "false"},
+    'ok;error=openai;code="429"': {"error": "openai", "code": "429", "done": "false"},
+    'ok;status=503;retry_after="7"': {"status": 503, "retry_after": "7"},
 }
 
 NONSENSE = {
@@ -178,14 +206,46 @@ def test_a_well_formed_directive_is_read(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_a_malformed_directive_is_refused_with_what_is_wrong_and_the_valid_modes(text: str) -> None:
+def test_a_malformed_directive_is_refused_with_what_is_wrong_and_the_modes_that_help(text: str) -> None:
     with pytest.raises(DirectiveError) as refused:
         parse_directive(text)
     message = str(refused.value)
     assert REFUSED[text] in message
-    assert message.endswith("valid modes: " + ", ".join(MODES))
-    assert message.count("valid modes") == 1
+    if "unknown mode" in message:
+        assert message.endswith("; valid modes: " + ", ".join(MODES))
+    else:
+        assert message.endswith(f"; basic modes: {', '.join(ELEVEN)}; {LISTED}")
+    assert message.count("modes: ") == 1
     assert len(message) < 1500
+
+
+@pytest.mark.parametrize("text", QUOTED)
+def test_quotes_change_nothing_about_a_word_of_an_axis_that_takes_no_text(text: str) -> None:
+    quoted = re.sub(r"=([a-z]\w*(?::\d+)?)", r'="\1"', text)
+    assert quoted != text
+    assert parse_directive(quoted) == parse_directive(text)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_quotes_mean_the_text_where_an_axis_takes_text_too(text: str) -> None:
+    assert parse_directive(text).death == msgspec.structs.replace(MODES["ok"].death, **TEXTS[text])
+
+
+def outcome(text: str) -> object:
+    """What becomes of a directive: its fault, or the reason why there is none."""
+    try:
+        return parse_directive(text)
+    except DirectiveError as error:
+        return error.reason
+
+
+@pytest.mark.parametrize(
+    "key", [key for key, axis in AXES.items() if not isinstance(axis.kind, (Text, Code))]
+)
+def test_every_word_of_an_axis_means_the_same_in_quotes(key: str) -> None:
+    kind = AXES[key].kind
+    for word in getattr(kind, "words", ("true", "false") if isinstance(kind, Flag) else ()):
+        assert outcome(f'ok;after_chunks=3;{key}="{word}"') == outcome(f"ok;after_chunks=3;{key}={word}")
 
 
 @pytest.mark.parametrize("text", NONSENSE)
@@ -195,7 +255,7 @@ def test_settings_that_make_no_sense_together_are_refused_with_the_reason_alone(
     mode = text.partition(";")[0]
     message = str(refused.value)
     assert message.startswith(f"{mode}: {NONSENSE[text]}")
-    assert "valid modes" not in message
+    assert "modes: " not in message
 
 
 @pytest.mark.parametrize("text", NEVER_REFUSED)
@@ -278,9 +338,10 @@ TABLES_REFUSED = [
 
 @pytest.mark.parametrize(("table", "reason"), TABLES_REFUSED)
 def test_a_malformed_fault_table_is_refused(table: dict[str, object], reason: str) -> None:
-    with pytest.raises(DirectiveError, match="valid modes") as refused:
+    with pytest.raises(DirectiveError, match="modes: ") as refused:
         fault_from_table(table)
     assert reason in str(refused.value)
+    assert refused.value.in_table("fault").startswith(f"fault: {reason}")
 
 
 @pytest.mark.parametrize("key", sorted(AXES))

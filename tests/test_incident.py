@@ -195,10 +195,17 @@ def test_what_else_is_set_is_refused_with_the_reason(setting: str) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["nope", "reset;", "captured;close=fin", "captured;x=1", "reset,,"])
-def test_a_refusal_lists_the_incidents_among_the_modes(text: str) -> None:
-    with pytest.raises(DirectiveError, match=r"stale_connection, captured, spoken$"):
+@pytest.mark.parametrize("text", ["nope", "nope;after_chunks=3", "reset,nope"])
+def test_the_refusal_of_an_unknown_mode_lists_the_incidents_among_the_modes(text: str) -> None:
+    with pytest.raises(DirectiveError, match=r"unknown mode 'nope'; .* stale_connection, captured, spoken$"):
         plan_from_header(text, KNOWN)
+
+
+@pytest.mark.parametrize("text", ["reset;", "captured;close=fin", "captured;x=1", "reset,,"])
+def test_the_refusal_of_anything_else_lists_no_incident(text: str) -> None:
+    with pytest.raises(DirectiveError, match="basic modes: ") as refused:
+        plan_from_header(text, KNOWN)
+    assert "spoken" not in str(refused.value)
 
 
 def test_in_a_list_an_incident_is_a_leg_of_as_many_words_as_it_carries() -> None:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from msgspec import Meta, Struct
 
 from inference_lab.answers.dialects import DIALECTS
-from inference_lab.config.toml_reading import ConfigError, Refused, Table, convert, join_key, show_value
+from inference_lab.config.toml_reading import (
+    ConfigError,
+    Refused,
+    Table,
+    convert,
+    fitted,
+    join_key,
+    show_value,
+)
 from inference_lab.engine.deployment_spec import (
     Deployment,
     RoundRobin,
@@ -18,6 +26,7 @@ from inference_lab.engine.deployment_spec import (
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
 from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
 from inference_lab.formats import FORMATS
@@ -64,7 +73,7 @@ class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):
     scheduler: dict[str, Any] | None = None
     hardware: dict[str, dict[str, Any]] = {}
     router: RouterSpec = RoundRobin()
-    fault: dict[str, Any] | None = None
+    fault: Any = None
     answer: AnswerSettings = AnswerSettings()
     latency: Latency | None = None
     format: str = "lab"
@@ -183,10 +192,7 @@ def parse_deployment_file(
     for key, value, known in (("format", tables.format, FORMATS), ("dialect", tables.dialect, DIALECTS)):
         if value not in known:
             raise ConfigError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
-    try:
-        fault = None if tables.fault is None else plan_from_table(tables.fault, incidents)
-    except ValueError as error:
-        raise ConfigError(f"{source}: fault: {error}") from None
+    fault = None if tables.fault is None else _fault_plan(tables.fault, source, incidents)
     if tables.latency is None:
         for key, given in (("scheduler", tables.scheduler), ("hardware", tables.hardware)):
             if not given:
@@ -204,6 +210,17 @@ def parse_deployment_file(
         merged = convert({**shared, **entry.scheduler}, SchedulerSpec, file=source, where="scheduler")
         entries[name] = entry, merged
     return DeploymentFile(source, tables, fault, entries)
+
+
+def _fault_plan(table: object, source: str, incidents: Incidents) -> FaultPlan:
+    with fitted(source):
+        if not isinstance(table, dict):
+            raise ConfigError(f"{source}: fault is {show_value(table)}, expected a table")
+        try:
+            return plan_from_table(table, incidents)
+        except DirectiveError as error:
+            reason = error.in_table("fault")
+            raise ConfigError(f"{source}: {reason}; inference-lab faults lists what is valid") from None
 
 
 def _refuse_out_of_scope(source: str, where: str, tables: TopLevel | HardwareEntry) -> None:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from inference_lab.config.toml_reading import ConfigError, Table, convert, join_key, read_toml, show_value
+from inference_lab.config.toml_reading import (
+    ConfigError,
+    Table,
+    convert,
+    cut,
+    fitted,
+    join_key,
+    read_toml,
+    show_value,
+)
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.events import Pause
 from inference_lab.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
@@ -81,9 +90,11 @@ def load_incidents(config: Path) -> dict[str, Incident]:
         incident = read_incident(file)
         name = incident.name
         if name in incidents:
-            raise ConfigError(
-                f"{file}: name is {show_value(name)}, which {sources[name]} has; give one of them another"
-            )
+            other = cut(str(sources[name]), 120)
+            with fitted(str(file)):
+                raise ConfigError(
+                    f"{file}: name is {show_value(name)}, which {other} has; give one of them another"
+                )
         incidents[name], sources[name] = incident, file
     return incidents
 
@@ -103,6 +114,11 @@ def parse_incident(document: Table, file: Path) -> Incident:
     Raises:
         ConfigError: see `read_incident`.
     """
+    with fitted(str(file)):
+        return _incident_in(document, file)
+
+
+def _incident_in(document: Table, file: Path) -> Incident:
     source = str(file)
     table = convert(document, _File, file=source, where="")
     name = file.stem if table.name is None else table.name

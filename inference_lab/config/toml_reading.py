@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ import tomli
 from msgspec import inspect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 T = TypeVar("T")
@@ -34,15 +36,34 @@ _PLAIN_TYPES: Final = {
     "object": "a table",
 }
 _LONGEST_VALUE: Final = 60
+_LONGEST_REASON: Final = 120
+_LONGEST_LINE: Final = 285
+"""With the program's name in front, 300."""
 
 
 class ConfigError(Exception):
     """A configuration that cannot be used; `str()` is one printable line."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(
-            "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in message)
-        )
+        super().__init__(_printable(message))
+
+
+@contextmanager
+def fitted(file: str) -> Iterator[None]:
+    """Within, a refusal that begins with the file's path is a line of 300 characters at most: of a long path the end.
+
+    It is for refusals that are short themselves.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        path = _printable(file)
+        reason = str(error).removeprefix(path)
+        room = _LONGEST_LINE - len(reason)
+        if len(reason) < len(str(error)) and len(path) > room:
+            path = "…" + path[len(path) - room + 1 :]
+            raise ConfigError(path + reason) from None
+        raise
 
 
 def read_toml(path: Path, shown: str) -> Table:
@@ -51,19 +72,22 @@ def read_toml(path: Path, shown: str) -> Table:
     Raises:
         ConfigError: unreadable, not UTF-8, not TOML, or a number that is not finite.
     """
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{shown}: not UTF-8: {error.reason} at byte {error.start}") from None
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        tables = tomli.loads(text)
-        refuse_non_finite(tables, shown)
-    except RecursionError:
-        raise ConfigError(f"{shown}: nested too deeply") from None
-    except ValueError as error:  # TOMLDecodeError, and int() on thousands of digits
-        raise ConfigError(f"{shown}: not valid TOML: {error}") from None
+    with fitted(shown):
+        try:
+            text = path.read_bytes().decode()
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{shown}: not UTF-8: {error.reason} at byte {error.start}") from None
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            raise ConfigError(
+                f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}"
+            ) from None
+        try:
+            tables = tomli.loads(text)
+            refuse_non_finite(tables, shown)
+        except RecursionError:
+            raise ConfigError(f"{shown}: nested too deeply") from None
+        except ValueError as error:  # TOMLDecodeError, and int() on thousands of digits
+            raise ConfigError(f"{shown}: not valid TOML: {cut(str(error), _LONGEST_REASON)}") from None
     return tables
 
 
@@ -81,11 +105,13 @@ def refuse_non_finite(tables: Table, shown: str) -> None:
         elif isinstance(value, list):
             stack.extend((f"{where}[{index}]", member) for index, member in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
+            where = cut(where, _LONGEST_REASON)
             raise ConfigError(f"{shown}: {where} is {value}, expected a finite number")
 
 
 def join_key(where: str, key: str) -> str:
     """The dotted path of `key` inside `where`, quoted where TOML would quote it."""
+    key = cut(key, _LONGEST_VALUE)
     name = key if _BARE_KEY.fullmatch(key) else '"' + key.replace('"', '\\"') + '"'
     return f"{where}.{name}" if where else name
 
@@ -100,8 +126,18 @@ def show_value(value: object) -> str:
         return "an array"
     if value is None:
         return "null"
-    text = f'"{value}"' if isinstance(value, str) else str(value)
+    text = _printable(f'"{value}"' if isinstance(value, str) else str(value))
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+
+
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters, cut in the middle: both ends say where it belongs."""
+    text = _printable(text)
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most + most // 2 :]}"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def convert(value: object, kind: type[T], *, file: str, where: str) -> T:

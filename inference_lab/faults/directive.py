@@ -18,9 +18,9 @@ from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
-from inference_lab.faults.modes import MODES, OK, Mode
+from inference_lab.faults.modes import BASIC_MODES, MODES, OK, Mode
 from inference_lab.faults.streaming import acts_without_stream
-from inference_lab.faults.values import Code, Flag, Kind, Signed, Sub, Text, Value
+from inference_lab.faults.values import Choice, Code, Flag, Kind, Signed, Sub, SubChoice, Text, Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,6 +31,8 @@ _UTF8_KIND: Final = Flag()
 _UTF8_MODE: Final = "cut_mid_frame"
 _SIMPLE: Final = frozenset({"after_chunks", "delay_ms"})
 _BARE: Final = re.compile(r"[A-Za-z_][\w.:+-]*", re.ASCII)
+
+_LISTED: Final = "inference-lab faults and GET /lab/faults list all modes, keys and values"
 
 # Words that as a string mean something else than bare.
 _WORDS: Final = frozenset({"none", "empty_each", "null", "absent"})
@@ -49,20 +51,46 @@ _OVER_DIALECT: Final = {"comments", "content_type", "reasoning_key", "text_in_fi
 
 
 class DirectiveError(ValueError):
-    """A refused directive; the message is one line that says what is wrong and what would be right."""
+    """A refused directive; the message is one line that says what is wrong and what would be right.
+
+    The `reason` is about the element at a `place` of a list, or names its subject itself; `more` is for a client only.
+    `leg` is the place of the element that the reason was found in, where that is known.
+    """
+
+    leg: int | None = None
+
+    def __init__(self, reason: str, *, place: int | None = None, more: str = "") -> None:
+        super().__init__(f"{reason if place is None else f'element {place} of the list {reason}'}{more}")
+        self.reason = reason
+        self.place = place
+
+    def in_table(self, where: str) -> str:
+        """The reason alone, of a directive that stands as a table under the key path `where`."""
+        if self.place is not None:
+            return f"{where}.legs[{self.place}] {self.reason}"
+        if self.reason.startswith("legs"):
+            return f"{where}.{self.reason}"
+        return f"{where}: {self.reason}" if self.leg is None else f"{where}.legs[{self.leg}]: {self.reason}"
 
 
 class MalformedError(DirectiveError):
-    """A directive that cannot be read: the message lists the valid modes too, of which `incidents` are some."""
+    """A directive that cannot be read: a client is told the basic modes too, and where all else is listed."""
 
-    def __init__(self, reason: str, incidents: Iterable[str] = ()) -> None:
-        super().__init__(f"{reason}; valid modes: {', '.join([*MODES, *incidents])}")
-        self.reason = reason
+    def __init__(self, reason: str, more: str = "") -> None:
+        super().__init__(reason, more=f"{more}; basic modes: {', '.join(BASIC_MODES)}; {_LISTED}")
 
 
-def not_utf8(raw: bytes, incidents: Iterable[str] = ()) -> DirectiveError:
+class UnknownModeError(DirectiveError):
+    """A mode that there is not: a client is told all there are, of which `incidents` are some."""
+
+    def __init__(self, mode: str, incidents: Iterable[str]) -> None:
+        more = f"; valid modes: {', '.join([*MODES, *incidents])}"
+        super().__init__(f"unknown mode {shown(mode)}", more=more)
+
+
+def not_utf8(raw: bytes) -> DirectiveError:
     """The refusal of bytes that are no text."""
-    return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}", incidents)
+    return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}")
 
 
 class Fault(msgspec.Struct, frozen=True, cache_hash=True):
@@ -156,7 +184,7 @@ def fault_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCI
 
 def _known(key: str) -> bool:
     if key not in AXES and key != _UTF8:
-        raise MalformedError(f"unknown key {shown(key)}, expected one of {', '.join(AXES)}")
+        raise MalformedError(f"unknown key {shown(key)}", f", expected one of {', '.join(AXES)}")
     return True
 
 
@@ -169,7 +197,7 @@ def _read(key: str, word: Word) -> Value:
     try:
         return kind.read(word)
     except ValueError as error:
-        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
+        raise _not_of_kind(key, kind, error) from None
 
 
 def _take(key: str, value: object) -> Value:
@@ -177,7 +205,14 @@ def _take(key: str, value: object) -> Value:
     try:
         return kind.take(value)
     except ValueError as error:
-        raise MalformedError(f"{key} is {error}, expected {kind.expected}") from None
+        raise _not_of_kind(key, kind, error) from None
+
+
+def _not_of_kind(key: str, kind: Kind, error: ValueError) -> MalformedError:
+    reason, expected = f"{key} is {error}", f", expected {kind.expected}"
+    if isinstance(kind, (Choice, SubChoice)):  # which is a list
+        return MalformedError(reason, expected)
+    return MalformedError(reason + expected)
 
 
 def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fault:
@@ -185,7 +220,7 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
         return _replay(incidents[mode], settings)
     row = MODES.get(mode)
     if row is None:
-        raise MalformedError(f"unknown mode {shown(mode)}")
+        raise UnknownModeError(mode, incidents)
     if _UTF8 in settings:
         if mode != _UTF8_MODE:
             raise MalformedError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
@@ -210,8 +245,8 @@ def _replay(incident: Incident, settings: dict[str, Value]) -> Fault:
     for key in settings:
         if key not in _INCIDENT_KEYS:
             raise MalformedError(
-                f"{incident.name}: {key} does not go with an incident, whose file says all that is sent;"
-                f" only {', '.join(_INCIDENT_KEYS[:-1])} and {_INCIDENT_KEYS[-1]} do"
+                f"{incident.name}: {key} does not go with an incident, whose file says all that is sent",
+                f"; only {', '.join(_INCIDENT_KEYS[:-1])} and {_INCIDENT_KEYS[-1]} do",
             )
     death = msgspec.structs.replace(HEALTHY, close=incident.close, **settings)
     return Fault(incident.name, tuple(settings.items()), death, incident)

@@ -14,6 +14,9 @@ from typing import Final
 
 import msgspec
 
+SHOWN: Final = 60
+"""How many characters of somebody's own text a message shows."""
+
 _BLANK: Final = " \t"
 # A run of what has no meaning outside quotes, one quoted string, or one separator.
 _PIECE: Final = re.compile(r'[^",;]+|"(?:[^"\\]|\\["\\])*"|[",;]')
@@ -51,7 +54,8 @@ def parse(text: str) -> tuple[Element, ...]:
 
 def shown(text: str) -> str:
     """A client's own text, quoted and cut so that a message stays one short line."""
-    return repr(text if len(text) <= 60 else text[:60] + "…")
+    quoted = repr(text[: SHOWN + 1])  # which may be much longer, where it escapes
+    return quoted if len(quoted) <= SHOWN + 2 else f"{quoted[: SHOWN + 1]}…{quoted[0]}"
 
 
 def _split(text: str) -> list[list[list[str]]]:
@@ -81,7 +85,7 @@ def _element(parts: list[list[str]]) -> Element:
             raise GrammarError("an empty part (two semicolons, or one at the end)")
         key, word = _setting(part)
         if key in settings:
-            raise GrammarError(f"{key} is given twice")
+            raise GrammarError(f"{key:.{SHOWN}} is given twice")
         settings[key] = word
     return Element(mode, tuple(settings.items()))
 
@@ -93,10 +97,12 @@ def _setting(part: list[str]) -> tuple[str, Word]:
     if not equals or part[0].startswith('"'):
         raise GrammarError(f"{shown(key)} has no value, expected key=value")
     if len(pieces) > 1:
-        raise GrammarError(f"{key} is {shown(' '.join(pieces))}, expected one bare word or one quoted string")
+        raise GrammarError(
+            f"{key:.{SHOWN}} is {shown(' '.join(pieces))}, expected one bare word or one quoted string"
+        )
     value = pieces[0] if pieces else ""
     if value.startswith('"'):
         return key, Word(_ESCAPED.sub(r"\1", value[1:-1]), quoted=True)
     if re.search(r"[ \t]", value):
-        raise GrammarError(f"{key} is {shown(value)}: a value with blanks goes in quotes")
+        raise GrammarError(f"{key:.{SHOWN}} is {shown(value)}: a value with blanks goes in quotes")
     return key, Word(value)

@@ -16,6 +16,7 @@ import msgspec
 from inference_lab.faults.death import Close
 from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, Said
 from inference_lab.faults.framing import TERMINATOR
+from inference_lab.faults.grammar import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -99,7 +100,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         known = {**COMPLETE, **BROKEN}
         if self.close not in known:
-            raise ValueError(f"close is {self.close!r}, expected one of {', '.join(known)}")
+            raise ValueError(f"close is {shown(self.close)}, expected one of {', '.join(known)}")
         if self.framing == "none" and self.close in COMPLETE and self.status not in BODILESS:
             raise ValueError(
                 f"close is {self.close!r}, which a body without an end (head.framing none) cannot reach"

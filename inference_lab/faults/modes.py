@@ -33,8 +33,7 @@ def _cut(**changes: Value) -> dict[str, Value]:
     return {"after_chunks": 3, "finish": NONE, "done": "false", **changes}
 
 
-MODES: Final[Mapping[str, Mode]] = {
-    # The eleven.
+BASIC_MODES: Final[Mapping[str, Mode]] = {
     "cut_between_frames": Mode(_cut(close="fin"), "a server process that is killed"),
     "cut_mid_frame": Mode(
         _cut(tear=Sub("half"), close="fin"), "a proxy that copies bytes, when its upstream dies"
@@ -48,6 +47,11 @@ MODES: Final[Mapping[str, Mode]] = {
     "cancelled_499": Mode(_cut(error="dynamo_499"), "dynamo"),
     "mid_reasoning": Mode(_cut(content="reasoning", close="fin"), "a reasoning model whose server dies"),
     "mid_tool_call": Mode(_cut(content="tool_call", close="fin"), "a server that dies inside a tool call"),
+}
+"""The eleven."""
+
+MODES: Final[Mapping[str, Mode]] = {
+    **BASIC_MODES,
     # The healthy row, and presets over it.
     OK: Mode({}, "a healthy server"),
     "clean_eof": Mode({"after_chunks": 3, "finish": NONE, "done": "false"}, "dynamo, Ollama, Portkey"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -20,7 +19,7 @@ from inference_lab.faults.directive import (
 from inference_lab.faults.grammar import GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg, replaced_key
-from inference_lab.progress.legs import Fate, check, leg_of, place_of, words_added
+from inference_lab.progress.legs import Fate, LegError, check, leg_of, place_of, words_added
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,9 +52,9 @@ class FaultPlan(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         for place, element in enumerate(self.elements[:-1]):
             if element.death.sequence.word != "none":
-                raise DirectiveError(f"element {place} of the list has a sequence: only the last may")
+                raise DirectiveError("has a sequence: only the last may", place=place)
             if element.death.restart:
-                raise DirectiveError(f"element {place} of the list has restart: only the last may")
+                raise DirectiveError("has restart: only the last may", place=place)
         only = self.elements[0] if len(self.elements) == 1 and not self.every_leg else None
         key = only and leg_key(only.death)
         if key:
@@ -67,16 +66,17 @@ class FaultPlan(msgspec.Struct, frozen=True):
         added = self.words_per_leg()
         try:
             check(added, counted)
-        except ValueError as error:
-            raise DirectiveError(str(error)) from None
+        except LegError as error:
+            raise DirectiveError(error.reason, place=error.place) from None
         for place, element in enumerate(self.elements):
             if any(words != 0 for words in added[:place]):
                 _refuse_replaced(element)
         for place in counted if not self.every_leg else ():
             if not any(added[:place]) and on_leg(self.elements[place].death, 0) is None:
                 raise DirectiveError(
-                    f"element {place} of the list has {leg_key(self.elements[place].death)}, which the first leg cannot"
-                    " show, so that its times would never be used up"
+                    f"has {leg_key(self.elements[place].death)}, which the first leg cannot show, so that its times"
+                    " would never be used up",
+                    place=place,
                 )
 
     def words_per_leg(self) -> list[int | None]:
@@ -128,11 +128,10 @@ def plan_from_header(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPla
     Raises:
         DirectiveError: a malformed element, or a list whose legs cannot be told apart.
     """
-    with _listed(incidents):
-        elements = _elements(text, incidents)
-        if len(elements) == 1:  # which the first leg refuses, so that it can only meet a later one
-            _refuse_replaced(elements[0])
-        return FaultPlan(elements, every_leg=len(elements) == 1)
+    elements = _elements(text, incidents)
+    if len(elements) == 1:  # which the first leg refuses, so that it can only meet a later one
+        _refuse_replaced(elements[0])
+    return FaultPlan(elements, every_leg=len(elements) == 1)
 
 
 def plan_from_prompt(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPlan:
@@ -141,8 +140,7 @@ def plan_from_prompt(text: str, incidents: Incidents = NO_INCIDENTS) -> FaultPla
     Raises:
         DirectiveError: see `plan_from_header`.
     """
-    with _listed(incidents):
-        return FaultPlan(_elements(text, incidents))
+    return FaultPlan(_elements(text, incidents))
 
 
 def plan_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCIDENTS) -> FaultPlan:
@@ -151,15 +149,14 @@ def plan_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCID
     Raises:
         DirectiveError: a malformed table, both forms at once, an empty list, or legs that cannot be told apart.
     """
-    with _listed(incidents):
-        if "legs" not in table:
-            return FaultPlan((fault_from_table(table, incidents),), every_leg=True)
-        legs = table["legs"]
-        if len(table) > 1:
-            raise DirectiveError("legs goes without other keys: give each leg its own")
-        if not isinstance(legs, list) or not legs:
-            raise DirectiveError("legs is not a list of at least one table")
-        return FaultPlan(tuple(_leg_from_table(place, leg, incidents) for place, leg in enumerate(legs)))
+    if "legs" not in table:
+        return FaultPlan((fault_from_table(table, incidents),), every_leg=True)
+    legs = table["legs"]
+    if len(table) > 1:
+        raise DirectiveError("legs goes without other keys: give each leg its own")
+    if not isinstance(legs, list) or not legs:
+        raise DirectiveError("legs is not a list of at least one table")
+    return FaultPlan(tuple(_leg_from_table(place, leg, incidents) for place, leg in enumerate(legs)))
 
 
 def _refuse_replaced(fault: Fault) -> None:
@@ -174,15 +171,6 @@ def _refuse_replaced(fault: Fault) -> None:
         raise DirectiveError(f"{fault.mode}: {key} has no effect: {instead} takes its place")
 
 
-@contextmanager
-def _listed(incidents: Incidents) -> Iterator[None]:
-    """Let a refusal list the incidents among the valid modes."""
-    try:
-        yield
-    except MalformedError as error:
-        raise MalformedError(error.reason, incidents) from None
-
-
 def _elements(text: str, incidents: Incidents) -> tuple[Fault, ...]:
     try:
         elements = parse(text)
@@ -194,7 +182,11 @@ def _elements(text: str, incidents: Incidents) -> tuple[Fault, ...]:
 def _leg_from_table(place: int, leg: object, incidents: Incidents) -> Fault:
     if not isinstance(leg, dict):
         raise DirectiveError(f"legs[{place}] is not a table")
-    return fault_from_table(leg, incidents)
+    try:
+        return fault_from_table(leg, incidents)
+    except DirectiveError as error:
+        error.leg = place
+        raise
 
 
 def _fate(element: Fault) -> Fate:

@@ -1,4 +1,8 @@
-"""Kinds of values an axis may have, each read from a directive's word and from a TOML value."""
+"""Kinds of values an axis may have, each read from a directive's word and from a TOML value.
+
+Where a kind takes words of its own only, quotes change nothing about a word; where it takes free text too, they mean
+the text.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
 
-from inference_lab.faults.grammar import Word, shown
+from inference_lab.faults.grammar import SHOWN, Word, shown
 from inference_lab.identity import TEST_ID, TEST_ID_EXPECTED
 
 if TYPE_CHECKING:
@@ -66,7 +70,7 @@ class Integer:
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if word.text in self.words and not word.quoted:
+        if word.text in self.words:
             return word.text
         digits = None if word.quoted else _DIGITS.fullmatch(word.text)
         if digits is None:
@@ -92,7 +96,7 @@ class Signed:
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if word.text in self.words and not word.quoted:
+        if word.text in self.words:
             return word.text
         match = None if word.quoted else re.fullmatch(r"([+-])0*([0-9]{1,20})", word.text)
         if match is None or not 0 < int(match[2]) <= self.most:
@@ -117,8 +121,6 @@ class Choice:
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if word.quoted:
-            raise ValueError(f'"{word.text}" in quotes')
         return self.take(word.text)
 
     def take(self, value: object) -> Value:
@@ -136,7 +138,7 @@ class Flag:
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if word.quoted or word.text not in {"true", "false"}:
+        if word.text not in {"true", "false"}:
             raise ValueError(shown(word.text))
         return word.text == "true"
 
@@ -258,8 +260,6 @@ class SubChoice:
 
     def read(self, word: Word) -> Value:
         """See `Kind.read`."""
-        if word.quoted:
-            raise ValueError(f'"{word.text}" in quotes')
         return self.take(word.text)
 
     def take(self, value: object) -> Value:
@@ -278,10 +278,7 @@ class SubChoice:
 
 def _written(value: object) -> str:
     """A TOML value in a message; integers that Python refuses to print cannot come from TOML."""
-    return (
-        shown(value)
-        if isinstance(value, str)
-        else str(value).lower()
-        if isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, str):
+        return shown(value)
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

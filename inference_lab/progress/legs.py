@@ -31,6 +31,15 @@ class Fate(msgspec.Struct, frozen=True):
     counted: bool = False
 
 
+class LegError(ValueError):
+    """A list whose legs cannot be told apart: the place of the element at fault, and what is wrong with it."""
+
+    def __init__(self, place: int, reason: str) -> None:
+        super().__init__(f"element {place} of the list {reason}")
+        self.place = place
+        self.reason = reason
+
+
 def words_added(fates: Sequence[Fate]) -> list[int | None]:
     """The words each leg adds, None without end: those it has frames for, but for the call's announcement.
 
@@ -59,17 +68,15 @@ def check(added: Sequence[int | None], counted: Collection[int] = ()) -> None:
     A list of one has no next leg and always passes.
 
     Raises:
-        ValueError: in a list of two or more an element adds no word, or one that is not the last has no end.
+        LegError: in a list of two or more an element adds no word, or one that is not the last has no end.
     """
     for place, words in enumerate(added if len(added) > 1 else ()):
         if place in counted:
             continue
         if words is None and place < len(added) - 1:
-            raise ValueError(f"element {place} of the list never ends: only the last may be without a death")
+            raise LegError(place, "never ends: only the last may be without a death")
         if words is not None and words < 1:
-            raise ValueError(
-                f"element {place} of the list adds no word: the next leg could not be told from it without times=N"
-            )
+            raise LegError(place, "adds no word: the next leg could not be told from it without times=N")
 
 
 def leg_of(progress: int, added: Sequence[int | None]) -> int:

@@ -317,15 +317,16 @@ def _listen(reactor: Any, text: str, site: LabSite) -> IListeningPort:  # noqa: 
 def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, ...]) -> None:
     """What no request on this port could meet."""
     for model in models:
-        for fault in model.fault.elements if model.fault is not None else ():
+        for place, fault in enumerate(model.fault.elements if model.fault is not None else ()):
             close = fault.death.close
             reason = None
             if ("rst" in close or close == "stale") and isinstance(port.getHost(), UNIXAddress):
-                reason = "needs TCP; a Unix socket has no reset"
+                reason = "needs TCP: a Unix socket has no reset"
             elif close == "tls_raw" and not has_tls(port):
                 reason = "needs TLS for close=tls_raw"
             if reason is not None:
-                raise StartError(f"{model.source}: [fault] mode {fault.mode} {reason}")
+                path = "fault" if model.fault is None or model.fault.every_leg else f"fault.legs[{place}]"
+                raise StartError(f"{model.source}: {path}: {fault.mode} {reason}")
 
 
 def url_of(port: IListeningPort) -> str:

@@ -118,7 +118,7 @@ class Checks:
         try:
             return self._plan(raw.decode())
         except UnicodeDecodeError:
-            raise bad_directive(str(not_utf8(raw, self._incidents))) from None
+            raise bad_directive(str(not_utf8(raw))) from None
         except ValueError as error:
             raise bad_directive(str(error)) from None
 

@@ -106,8 +106,8 @@ class Directives:
         except ValueError as error:
             if not self._admitted:
                 return None
-            known = MalformedError(str(error), self._incidents)
-            raise self._bad(str(error if isinstance(error, DirectiveError) else known)) from None
+            known = error if isinstance(error, DirectiveError) else MalformedError(str(error))
+            raise self._bad(str(known)) from None
 
     def _bad(self, reason: str) -> ApiError:
         return bad_directive(f"in the prompt: {reason}", param=self._endpoint.prompt_field)

@@ -24,6 +24,11 @@ ACCEPTED = (
     "cut_mid_frame;utf8=true",
     "cut_mid_frame;utf8=false",
     "cut_mid_frame; utf8 = true ;after_chunks=7",
+    'reset;close="fin"',
+    'ok;after_chunks="all"',
+    'cut_mid_frame;tear="byte:7"',
+    'cut_mid_frame;utf8="true"',
+    'ok;finish="none"',
 )
 REFUSED = (
     ("", ""),
@@ -93,6 +98,8 @@ def test_a_malformed_directive_is_refused_by_name_with_the_list_of_modes(
     assert not [mode for mode in MODES if mode not in message]
     assert names in message
     assert len(message) < 2000, "a long value is not echoed whole"
+    assert ("; valid modes: " if "unknown mode" in message else "; basic modes: ") in message
+    assert ("slow_but_alive" in message) == ("unknown mode" in message)
 
 
 @pytest.mark.parametrize(("header", "reason"), NONSENSE)
