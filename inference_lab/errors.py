@@ -59,6 +59,17 @@ def body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(413, "body_too_large", f"the request body is larger than {limit_bytes} bytes")
 
 
+def encoded_body(coding: str) -> ApiError:
+    """415 for a body with a content coding: it is not even read."""
+    shown = coding if len(coding) <= 60 else coding[:60] + "…"
+    return ApiError(
+        415,
+        "unsupported_content_encoding",
+        f"content-encoding is {shown!r}, and bodies are read as they are: send this one without a coding",
+        headers=(("accept-encoding", "identity"),),
+    )
+
+
 def invalid_test_id(text: str) -> ApiError:
     """400 for an `x-test-id` that is none."""
     shown = text if len(text) <= 80 else text[:80] + "…"

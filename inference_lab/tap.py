@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twisted.application.service import IService
 
 
-REPEATABLE: Final = frozenset({"port", "endpoint"})
+REPEATABLE: Final = frozenset({"port", "endpoint", "model"})
 """Options that may be given more than once."""
 
 
@@ -31,6 +31,12 @@ class Options(usage.Options):
     ]
     optParameters = [  # noqa: RUF012 - Twisted's convention
         ["config", None, "configs", "a model's TOML file, or a directory of them"],
+        [
+            "model",
+            None,
+            None,
+            "serve this model of the config, by its name or an alias (default: all); may be repeated",
+        ],
         ["hardware", None, None, "the [hardware] entry to run on (default: each file's first)"],
         ["host", None, None, "address to listen on (default: 127.0.0.1)"],
         ["port", None, None, "port to listen on, 0 picks a free one (default: 8080); may be repeated"],

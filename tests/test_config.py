@@ -201,6 +201,35 @@ def test_two_files_with_one_name_are_refused_and_both_are_named(
     assert f'"{named}"' in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("names", "served"),
+    [
+        ((), ["one", "two", "Llama-3.1-8B-Instruct"]),
+        (("two",), ["two"]),
+        (("org/one",), ["one"]),
+        (("Llama-3.1-8B-Instruct", "one", "org/one"), ["one", "Llama-3.1-8B-Instruct"]),
+    ],
+)
+def test_of_a_directory_only_the_models_that_are_named_are_served(
+    tmp_path: Path, names: tuple[str, ...], served: list[str]
+) -> None:
+    for file, more in (
+        ("1", 'name = "one"\naliases = ["org/one"]'),
+        ("2", 'name = "two"'),
+        ("3", ""),
+    ):
+        text = f'model = "llama-3.1-8b-instruct"\n{more}\n[latency]\n'
+        (tmp_path / f"{file}.toml").write_text(text)
+    assert [model.name for model in load(str(tmp_path), None, names).models] == served
+
+
+@pytest.mark.parametrize("name", ["nobody", "one", "LLAMA-3.1-8B-Instruct", ""])
+def test_a_name_that_no_model_has_is_refused_with_those_there_are(tmp_path: Path, name: str) -> None:
+    (tmp_path / "1.toml").write_text('model = "llama-3.1-8b-instruct"\n[latency]\n')
+    with pytest.raises(ConfigError, match=f'^--model "{name}": no model of .*, expected one of Llama-3'):
+        load(str(tmp_path), None, ["Llama-3.1-8B-Instruct", name])
+
+
 def test_files_that_are_left_out_may_share_a_name_with_one_that_is_served(tmp_path: Path) -> None:
     other = LLAMA.replace("hardware.gh200", "hardware.h100")
     assert len(load(write(tmp_path, a=LLAMA, b=other), "h100").models) == 1

@@ -21,7 +21,7 @@ from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class ServedModel(Struct, frozen=True):
@@ -52,18 +52,21 @@ class Loaded(Struct, frozen=True):
     incidents: Incidents = NO_INCIDENTS
 
 
-def load(path: str, hardware: str | None) -> Loaded:
+def load(path: str, hardware: str | None, names: Sequence[str] = ()) -> Loaded:
     """What to serve from a TOML file or a directory of them, with the incidents in `faults/` beside them.
 
-    Each runs on its hardware entry `hardware`; None: on the first entry of its file.
+    Each runs on its hardware entry `hardware`; None: on the first entry of its file. Where there are `names`, only the
+    models are served that have one of these as name or alias.
 
     Raises:
-        ConfigError: anything that is wrong with the path, a file, the hardware's name or the names served.
+        ConfigError: anything that is wrong with the path, a file, the hardware's name, the names served or asked for.
     """
     catalog = Catalog()
     single, paths = _find_files(path)
     incidents = load_incidents(Path(path))
     files = [parse_deployment_file(read_toml(found, str(found)), str(found), incidents) for found in paths]
+    if names:
+        files = _named(path, names, files, catalog)
     models: list[ServedModel] = []
     pairs: list[str] = []
     left_out: list[DeploymentFile] = []
@@ -80,7 +83,7 @@ def load(path: str, hardware: str | None) -> Loaded:
         models.append(served)
         if hardware is None and entry is not None:
             pairs.append(f"{served.name}={entry}")
-    if left_out and (single or not any(hardware in file.entries for file in files)):
+    if left_out and (single or names or not any(hardware in file.entries for file in files)):
         known = ", ".join(dict.fromkeys(entry for file in files for entry in file.entries))
         raise ConfigError(
             f"{path}: no [hardware] entry named {show_value(hardware)}, expected one of {known}"
@@ -112,6 +115,21 @@ def _find_files(path: str) -> tuple[bool, list[Path]]:
     if not found:
         raise ConfigError(f"{path}: a directory without any *.toml file")
     return False, found
+
+
+def _named(
+    path: str, names: Sequence[str], files: Sequence[DeploymentFile], catalog: Catalog
+) -> list[DeploymentFile]:
+    """The files of the models that have these names or aliases, in the order of all."""
+    answers = {
+        file.source: (file.tables.name or file.model(catalog).name, *file.tables.aliases) for file in files
+    }
+    known = {name for those in answers.values() for name in those}
+    for name in names:
+        if name not in known:
+            served = ", ".join(first for first, *_ in answers.values())
+            raise ConfigError(f"--model {show_value(name)}: no model of {path}, expected one of {served}")
+    return [file for file in files if not set(names).isdisjoint(answers[file.source])]
 
 
 def _served(file: DeploymentFile, entry: str | None, catalog: Catalog) -> ServedModel:

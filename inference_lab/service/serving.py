@@ -255,7 +255,7 @@ def load_models(settings: Settings) -> Loaded:
         StartError: a config that cannot be honoured.
     """
     try:
-        return load(settings.config, settings.hardware)
+        return load(settings.config, settings.hardware, settings.models)
     except ConfigError as error:
         raise StartError(str(error)) from None
 

@@ -24,6 +24,8 @@ class Settings(msgspec.Struct, frozen=True):
 
     config: str
     hardware: str | None
+    models: tuple[str, ...]
+    """Names and aliases of those to serve; none: all."""
     endpoints: tuple[str, ...]
     directives: bool
     flush_grace_ms: int
@@ -62,6 +64,7 @@ def settings_from(options: Mapping[str, object]) -> Settings:
     return Settings(
         config=str(options["config"]),
         hardware=_optional(options, "hardware"),
+        models=_each(options, "model"),
         endpoints=tuple(_endpoint(*address) for address in addresses) or _each(options, "endpoint"),
         directives=bool(options["enable-directives"]),
         flush_grace_ms=_integer(options, "flush-grace-ms", 0, 60_000),

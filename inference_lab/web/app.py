@@ -10,9 +10,11 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from inference_lab import __version__
 from inference_lab.errors import ApiError, not_found
 from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
+from inference_lab.web.embeddings import Embeddings
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
@@ -77,6 +79,13 @@ class Lab:
         """Answer a completions request."""
         return self._answers.answer(request, COMPLETIONS, self._checks.accept(request, COMPLETIONS))
 
+    @app.route("/v1/embeddings", methods=["POST"])
+    async def embeddings(self, request: LabRequest) -> bytes:
+        """Answer a request for embeddings."""
+        self._checks.refuse_fault(request)
+        asked = Embeddings(whole_body(request), self._models)
+        return _json(request, await asked.answer(request.channel.site.endings.pacer.clock))
+
     @app.route("/tokenize", methods=["POST"])
     def tokenize(self, request: LabRequest) -> bytes:
         """Tell a prompt's ids."""
@@ -107,6 +116,16 @@ class Lab:
         """Describe one model; its id may hold slashes."""
         self._checks.refuse_fault(request)
         return _json(request, self._models.find(name).card())
+
+    @app.route("/", methods=["GET"])
+    def root(self, request: LabRequest) -> bytes:
+        """Say what is here, to whoever looks with curl."""
+        self._checks.refuse_fault(request)
+        models = [card["id"] for card in self._models.cards()]
+        return _json(
+            request,
+            {"name": "inference-lab", "version": __version__, "models": models, "routes": _routes()},
+        )
 
     @app.route("/health", methods=["GET"])
     def health(self, request: LabRequest) -> bytes:
@@ -197,6 +216,16 @@ class Lab:
 
 def _json(request: LabRequest, payload: object) -> bytes:
     return request.prepare_json(200, msgspec.json.encode(payload))
+
+
+def _routes() -> list[str]:
+    """Every route with its method, as the table of docs/wire.md has them."""
+    rules = sorted(Lab.app.url_map.iter_rules(), key=lambda rule: rule.rule)
+    return [
+        f"{method} {rule.rule.replace('<path:', '{').replace('>', '}')}"
+        for rule in rules
+        for method in sorted(set(rule.methods or ()) - {"HEAD", "OPTIONS"})
+    ]
 
 
 _PREFIXES: Final = {

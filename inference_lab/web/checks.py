@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.errors import bad_directive, body_too_large, invalid_test_id, not_found
+from inference_lab.errors import bad_directive, body_too_large, encoded_body, invalid_test_id, not_found
 from inference_lab.faults.death import HEALTHY
 from inference_lab.faults.directive import not_utf8
 from inference_lab.faults.http_1_0 import needs_http_1_1
@@ -208,8 +208,13 @@ def whole_body(request: LabRequest) -> bytes:
     """The request's body.
 
     Raises:
-        ApiError: 413 for a chunked one that grew past the limit.
+        ApiError: 415 for one with a content coding, 413 for a chunked one that grew past the limit.
     """
+    lines = request.requestHeaders.getRawHeaders(b"content-encoding")
+    if lines is not None:
+        codings = b",".join(lines).decode(errors="backslashreplace")
+        if any(coding.strip().lower() not in {"", "identity"} for coding in codings.split(",")):
+            raise encoded_body(codings)
     if request.body_too_large:
         raise body_too_large(request.channel.site.max_body_bytes)
     raw = request.body()

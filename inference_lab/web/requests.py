@@ -113,7 +113,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
         ):
             if limit is not None and not 1 <= limit <= MAX_TOKENS_LIMIT:
                 raise invalid_request(
-                    f"{field}: is {_number(limit)}, expected 1 to {MAX_TOKENS_LIMIT}", field
+                    f"{field}: is {show_number(limit)}, expected 1 to {MAX_TOKENS_LIMIT}", field
                 )
         neutral = {
             "n": self.n in {None, 1},
@@ -242,6 +242,6 @@ def prompt_of(request: CompletionsRequest) -> str | list[int]:
         ) from None
 
 
-def _number(value: int) -> str:
+def show_number(value: int) -> str:
     """A client's integer, cut so that a message stays short (and `str` of 4,300 digits never runs)."""
     return str(value) if -(10**30) < value < 10**30 else "an integer of more than 30 digits"

@@ -81,7 +81,9 @@ def test_the_readme_lists_the_options_that_there_are_with_their_defaults() -> No
     own = {"host": DEFAULT_HOST, "port": str(DEFAULT_PORT)}  # settled after parsing, so Options holds None
     parameters = {f"--{name}": own.get(name, default) for name, _, default, _ in Options.optParameters}
     flags = {f"--{name}": None for name, _, _ in Options.optFlags}
-    assert listed.keys() == {*parameters, *flags, "--version", "--help"}
+    own_ways = {f"--{name.removeprefix('opt_')}" for name in dir(Options) if name.startswith("opt_")}
+    assert {"--version", "--help", "--model"} <= own_ways
+    assert listed.keys() == {*parameters, *flags, *own_ways}
     for option, default in parameters.items():
         if default is not None:
             assert listed[option] == default, option

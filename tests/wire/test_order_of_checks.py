@@ -60,6 +60,8 @@ class Wrong:
 
 LONG = tuple(TOO_LONG.items())
 BAD = "invalid_fault_directive"
+CODED = "unsupported_content_encoding"
+GZIP = (("Content-Encoding", "gzip"),)
 CASES = (
     Wrong("declared length before route", 413, "body_too_large", None, target="/nope", headers=LONG),
     Wrong("declared length before method", 413, "body_too_large", None, method="PUT", headers=LONG),
@@ -81,6 +83,13 @@ CASES = (
     Wrong("grammar before streaming", 400, BAD, NO_STREAM, fault="reset;x=1", says="cut_between_frames"),
     Wrong("grammar before model", 400, BAD, NOBODY, fault="reset;after_chunks=+1"),
     Wrong("grammar on another known route", 400, BAD, None, method="GET", target="/health", fault="nonsense"),
+    Wrong("declared length before coding", 413, "body_too_large", None, headers=(*LONG, *GZIP)),
+    Wrong("route before coding", 404, "not_found", target="/nope", headers=GZIP),
+    Wrong("grammar before coding", 400, BAD, fault="nonsense", headers=GZIP),
+    Wrong("test id before coding", 400, "invalid_test_id", headers=(*GZIP, ("x-test-id", "a b"))),
+    Wrong("coding before JSON", 415, CODED, BAD_JSON, headers=GZIP),
+    Wrong("coding before model", 415, CODED, NOBODY, headers=GZIP),
+    Wrong("coding before streaming", 415, CODED, NO_STREAM, fault="reset", headers=GZIP),
     Wrong("JSON before streaming", 400, "invalid_request", BAD_JSON, fault="reset"),
     Wrong("types before streaming", 400, "invalid_request", payload(CHAT, stream=False, n=2), fault="reset"),
     Wrong("types before model", 400, "invalid_request", payload(CHAT, model="nobody", max_tokens=0)),
@@ -132,8 +141,14 @@ def test_the_size_of_a_chunked_body_is_checked_before_its_json_but_after_the_gra
     impatient: Server,
 ) -> None:
     body = b"200000\r\n" + b"{" * 0x200000 + b"\r\n0\r\n\r\n"
-    for fault, code in (("reset", "body_too_large"), ("nonsense", BAD), (None, "body_too_large")):
-        headers = CHUNKED | ({} if fault is None else {FAULT: fault}) | {"Connection": "close"}
+    too_large = "body_too_large"
+    for more, code in (
+        ({FAULT: "reset"}, too_large),
+        ({FAULT: "nonsense"}, BAD),
+        (dict(GZIP), CODED),
+        ({}, too_large),
+    ):
+        headers = CHUNKED | more | {"Connection": "close"}
         assert exchange(impatient.address, request("POST", CHAT, body, headers=headers)).error["code"] == code
 
 

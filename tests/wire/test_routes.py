@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 READ_ONLY = (
+    "/",
     "/health",
     "/v1/models",
     "/v1/models/lab",
@@ -20,6 +22,8 @@ READ_ONLY = (
     "/lab/faults",
     "/lab/faults/reset",
 )
+EMBEDDINGS = "/v1/embeddings"
+WITH_BODIES = (CHAT, COMPLETIONS, EMBEDDINGS, "/tokenize", "/detokenize", "/v1/render")
 ALLOWED_HEADERS = {"x-inference-lab-fault", "x-test-id", "authorization", "content-type", "x-request-id"}
 
 
@@ -29,6 +33,33 @@ def test_health_is_ok(server: Server) -> None:
     assert got.headers["content-length"] == "15"
     assert got.headers["content-type"].startswith("application/json")
     assert got.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+@pytest.mark.parametrize("host", ["Host: lab\r\n", ""])
+def test_the_root_answers_the_health_checks_of_proxies(server: Server, version: str, host: str) -> None:
+    more = f"/ HTTP/{version}\r\n{host}Connection: close\r\n\r\n"
+    got = exchange(server.address, f"GET {more}".encode())
+    assert (got.status, got.json["name"]) == (200, "inference-lab")
+    assert {"lab", "slow"} <= set(got.json["models"])
+    assert {"GET /", "POST /v1/chat/completions", "GET /v1/models/{name}"} <= set(got.json["routes"])
+    got = exchange(server.address, f"OPTIONS {more}".encode())
+    assert (got.status, got.after_head) == (204, b"")
+
+
+@pytest.mark.parametrize("target", WITH_BODIES)
+@pytest.mark.parametrize("coding", [b"gzip", b"br", b"identity, GZIP", b"\xff"])
+def test_a_body_with_a_content_coding_is_a_415(server: Server, target: str, coding: bytes) -> None:
+    headers = {"Content-Encoding": coding}
+    got = ask(server.address, request("POST", target, gzip.compress(payload(CHAT)), headers=headers))
+    assert (got.status, got.error["code"]) == (415, "unsupported_content_encoding")
+    assert got.headers["accept-encoding"] == "identity"
+
+
+@pytest.mark.parametrize("coding", ["identity", "Identity", "", "identity, identity"])
+def test_identity_is_no_content_coding(server: Server, coding: str) -> None:
+    data = request("POST", CHAT, payload(CHAT, stream=False), headers={"Content-Encoding": coding})
+    assert ask(server.address, data).status == 200
 
 
 def test_the_models_come_as_an_openai_list(server: Server) -> None:
@@ -64,7 +95,6 @@ def test_an_unknown_model_is_a_404_that_lists_those_there_are(server: Server) ->
 @pytest.mark.parametrize(
     "target",
     [
-        "/",
         "/nope",
         "/v1",
         "/v2/models",
@@ -117,7 +147,7 @@ def test_a_strange_host_brings_no_500(server: Server, host: str) -> None:
     ("method", "target", "allowed"),
     [
         (method, target, "POST")
-        for target in (CHAT, COMPLETIONS)
+        for target in (CHAT, COMPLETIONS, EMBEDDINGS)
         for method in ("GET", "PUT", "DELETE", "PATCH", "HEAD")
     ]
     + [(method, target, "GET") for target in READ_ONLY for method in ("POST", "PUT", "DELETE", "PATCH")]
@@ -152,7 +182,7 @@ def test_head_is_get_without_the_body(server: Server, target: str) -> None:
     assert got.after_head.startswith(b"HTTP/1.1 404"), "no byte of a body"
 
 
-@pytest.mark.parametrize("target", [CHAT, COMPLETIONS, *READ_ONLY])
+@pytest.mark.parametrize("target", [CHAT, COMPLETIONS, EMBEDDINGS, *READ_ONLY])
 def test_options_is_a_cors_preflight(server: Server, target: str) -> None:
     asked = {"Origin": "http://example.org", "Access-Control-Request-Method": "POST"}
     got = ask(server.address, request("OPTIONS", target, headers=asked))
@@ -162,7 +192,7 @@ def test_options_is_a_cors_preflight(server: Server, target: str) -> None:
     named = {name.strip().lower() for name in got.headers["access-control-allow-headers"].split(",")}
     assert named >= ALLOWED_HEADERS
     methods = {name.strip() for name in got.headers["access-control-allow-methods"].split(",")}
-    assert ("POST" if target in {CHAT, COMPLETIONS} else "GET") in methods
+    assert ("POST" if target in {CHAT, COMPLETIONS, EMBEDDINGS} else "GET") in methods
 
 
 @pytest.mark.parametrize("target", [CHAT, COMPLETIONS, *READ_ONLY, "/nope"])

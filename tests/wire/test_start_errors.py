@@ -106,6 +106,20 @@ def test_a_bad_config_in_a_folder(refused: Callable[..., str], tmp_path: Path) -
     assert names(refused("--config", ".", "--port", "0"), "bad.toml", "colour")
 
 
+def test_a_model_that_there_is_not(started: Callable[..., str], lab: str) -> None:
+    line = started("--config", lab, "--port", "0", "--model", "lab", "--model", "nobody")
+    assert names(line, '--model "nobody"', "lab.toml, expected one of lab")
+
+
+def test_a_model_without_the_named_hardware(refused: Callable[..., str], tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    for name, entry in (("one", "gh200"), ("two", "b200")):
+        text = f'name = "{name}"\n{ENGINE}'.replace("gh200", entry)
+        (tmp_path / "c" / f"{name}.toml").write_text(text)
+    line = refused("--config", "c", "--port", "0", "--hardware", "gh200", "--model", "one", "--model", "two")
+    assert names(line, "gh200", "expected one of")
+
+
 def test_a_bad_option(started: Callable[..., str], lab: str) -> None:
     """One that only opening the port finds out, where Twisted leaves a socket behind."""
     assert names(started("--config", lab, "--endpoint", "tcp:70000"), "tcp:70000")
@@ -299,5 +313,14 @@ def test_the_ready_line_names_url_and_models(configs: Path, how: tuple[str, ...]
         line = server.log.wait_for(r"ready: .*").group()
         assert not [name for name in ("lab", "slow", "nine", "static") if name not in line]
         assert server.port > 0
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("how", [TWISTD, CONSOLE])
+def test_of_a_folder_the_models_that_are_named_are_served(configs: Path, how: tuple[str, ...]) -> None:
+    server = start(configs, "--model", "org/lab", "--model=nine", "--workers", "2", how=how)
+    try:
+        assert server.log.wait_for(r"ready: \S+ serving nine, lab \(2 workers\)")
     finally:
         server.stop()
