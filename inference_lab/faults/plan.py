@@ -16,7 +16,7 @@ from inference_lab.faults.directive import (
     fault_from_element,
     fault_from_table,
 )
-from inference_lab.faults.grammar import GrammarError, parse
+from inference_lab.faults.grammar import MOST_ELEMENTS, GrammarError, parse
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.leg_keys import leg_key, on_leg, replaced_key
 from inference_lab.progress.legs import Fate, LegError, check, leg_of, place_of, words_added
@@ -62,19 +62,20 @@ class FaultPlan(msgspec.Struct, frozen=True):
         ids = sorted(set(self._tests()))
         if len(ids) > 1:
             raise DirectiveError(f"the list has the test ids {ids[0]} and {ids[1]}: a request is of one test")
-        counted = [place for place, element in enumerate(self.elements) if element.death.times is not None]
+        counted = {place for place, element in enumerate(self.elements) if element.death.times is not None}
         added = self.words_per_leg()
         try:
             check(added, counted)
         except LegError as error:
             raise DirectiveError(error.reason, place=error.place) from None
-        for place, element in enumerate(self.elements):
-            if any(words != 0 for words in added[:place]):
-                _refuse_replaced(element)
-        for place in counted if not self.every_leg else ():
-            if not any(added[:place]) and on_leg(self.elements[place].death, 0) is None:
+        # The first leg is met by all elements up to the one that adds words; what only later legs meet stands after it.
+        first = next((place for place, words in enumerate(added) if words != 0), len(added))
+        for element in self.elements[first + 1 :]:
+            _refuse_replaced(element)
+        for place, element in enumerate(self.elements[: first + 1] if not self.every_leg else ()):
+            if place in counted and on_leg(element.death, 0) is None:
                 raise DirectiveError(
-                    f"has {leg_key(self.elements[place].death)}, which the first leg cannot show, so that its times"
+                    f"has {leg_key(element.death)}, which the first leg cannot show, so that its times"
                     " would never be used up",
                     place=place,
                 )
@@ -156,6 +157,8 @@ def plan_from_table(table: Mapping[str, object], incidents: Incidents = NO_INCID
         raise DirectiveError("legs goes without other keys: give each leg its own")
     if not isinstance(legs, list) or not legs:
         raise DirectiveError("legs is not a list of at least one table")
+    if len(legs) > MOST_ELEMENTS:
+        raise DirectiveError(f"legs has {len(legs)} tables, expected at most {MOST_ELEMENTS}")
     return FaultPlan(tuple(_leg_from_table(place, leg, incidents) for place, leg in enumerate(legs)))
 
 

@@ -1,7 +1,8 @@
 """Which leg of an answer a request is, by the words already passed on; and a prompt's directive."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import accumulate
 from typing import Final
 
@@ -62,7 +63,7 @@ def words_added(fates: Sequence[Fate]) -> list[int | None]:
     return added
 
 
-def check(added: Sequence[int | None], counted: Collection[int] = ()) -> None:
+def check(added: Sequence[int | None], counted: AbstractSet[int] = frozenset()) -> None:
     """Refuse a list whose legs cannot be told apart, by words or because the element of a place is `counted`.
 
     A list of one has no next leg and always passes.
