@@ -13,6 +13,8 @@ from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.listing import modes
 from inference_lab.faults.modes import MODES
+from inference_lab.web.preview import MOST_EVENTS, MOST_LEGS, preview
+from tests.growth import calls_of
 from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import request
 
@@ -88,6 +90,32 @@ def test_each_leg_of_a_list_is_shown(capsys: pytest.CaptureFixture[str]) -> None
         (4, "as the engine answers"),
     ]
     assert 'dx0001"' in legs[1]["events"][3]["chunk"], "the word before the second leg's first is said again"
+
+
+def test_of_a_long_list_some_elements_are_shown_and_how_many_more_there_are(
+    capsys: pytest.CaptureFixture[str], config: Path
+) -> None:
+    long = "stall;after_chunks=1," * 100 + "ok"
+    *legs, last = json.loads(run(capsys, "--json", long)[1])
+    assert [leg["leg"] for leg in legs] == list(range(MOST_LEGS))
+    assert last == {"more": 101 - MOST_LEGS}
+    assert run(capsys, long)[1].endswith(f"ms  end    hang\nand {101 - MOST_LEGS} more\n")
+    assert MemoryLab(config).send(request("GET", f"/lab/faults/{long}")).json == [*legs, last]
+
+
+def test_what_is_shown_is_bounded_in_bytes_too(capsys: pytest.CaptureFixture[str]) -> None:
+    fat = "ok;tokens_per_frame=1000;after_chunks=1000000"
+    first, second = json.loads(run(capsys, "--json", f"{fat}, stall")[1])
+    assert len(first["events"]) < MOST_EVENTS
+    assert (first["end"], second) == (None, {"more": 1})
+
+
+def test_a_leg_is_shown_at_once_however_many_words_stand_before_it() -> None:
+    few, many = (f"reset;after_chunks={words}, stall;after_chunks=3" for words in (300, 300_000))
+    assert calls_of(lambda: preview(many)) < 2 * calls_of(lambda: preview(few))
+    leg: dict[str, Any] = preview(many)[1]
+    assert leg["progress"] == 300_000
+    assert '" dx300000"' in leg["events"][3]["chunk"]
 
 
 def test_a_leg_that_begins_again_is_shown_from_word_0(capsys: pytest.CaptureFixture[str]) -> None:

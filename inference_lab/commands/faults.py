@@ -93,6 +93,9 @@ def _listed(value: dict[str, Any]) -> Iterator[str]:
 def _shown(legs: list[dict[str, Any]]) -> Iterator[str]:
     """Each leg's script, an event a line."""
     for leg in legs:
+        if "more" in leg:
+            yield f"and {leg['more']} more"
+            return
         times = leg.get("times")
         if len(legs) > 1 or leg["progress"] or times:
             first = "" if times is None else ", first request" if times == 1 else f", first {times} requests"

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 WORDS: Final = 8
 """How many words the whole answer of the shown request has."""
 MOST_EVENTS: Final = 200
+MOST_LEGS: Final = 16
+MOST_BYTES: Final = 2**18
+"""Of what is sent, over all legs: whoever asks waits for them to be made, and so does everybody else."""
 _SHOWN_BYTES: Final = 2000
 _PROMPT: Final = "<|user|>hello<|end|><|assistant|>"
 _DIGITS: Final = "0" * 24
@@ -48,16 +51,23 @@ def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCI
     `leg` is the leg whose fate it is, `progress` where in the answer that begins. An element that is for some requests
     only has `times` too, and shares the leg of the next where it adds no word; nothing is counted.
     An event is a `head`, a `pause_ms`, a `chunk`, `bytes` without a chunk around them, or `raw` bytes; `end` is the
-    close, None where more follows than is shown.
+    close, None where more follows than is shown. At most `MOST_LEGS` elements are shown, and of each `MOST_EVENTS`; if
+    there are others, the last value says how many `more`.
 
     Raises:
-        ValueError: a directive, or a death, that the server would refuse.
+        ValueError: a directive, or a shown death, that the server would refuse.
     """
     plan = plan_from_header(directive, incidents)
-    return [
-        _element(leg, fault, progress, chat=chat)
-        for fault, (leg, progress) in zip(plan.elements, _legs(plan), strict=True)
-    ]
+    values: list[Value] = []
+    left_bytes = MOST_BYTES
+    for fault, (leg, progress) in islice(zip(plan.elements, _legs(plan), strict=True), MOST_LEGS):
+        if left_bytes <= 0:
+            break
+        value, sent_bytes = _element(leg, fault, progress, left_bytes, chat=chat)
+        values.append(value)
+        left_bytes -= sent_bytes
+    more = len(plan.elements) - len(values)
+    return [*values, {"more": more}] if more else values
 
 
 def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
@@ -69,16 +79,18 @@ def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
         progress += words or 0
 
 
-def _element(number: int, fault: Fault, progress: int, *, chat: bool) -> Value:
+def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat: bool) -> tuple[Value, int]:
+    """An element's value, and how many bytes it sends, as far as it is shown."""
     leg: Value = {"leg": number, "progress": progress}
     if fault.death.times is not None:
         leg["times"] = fault.death.times
     leg["fault"] = fault.canonical() if fault.settings or not fault.is_engine else None
     on_leg = FaultPlan((fault,), every_leg=True).fault_for(progress)
     if on_leg is None:
-        return {**leg, "events": [], "end": "as the engine answers"}
+        return {**leg, "events": [], "end": "as the engine answers"}, 0
     events: list[Value] = []
     end = None
+    sent_bytes = 0
     chunked = True
     for event in islice(single(_script(on_leg, progress, chat=chat)), MOST_EVENTS):
         if isinstance(event, Close):
@@ -91,7 +103,10 @@ def _element(number: int, fault: Fault, progress: int, *, chat: bool) -> Value:
         elif isinstance(event, (Frame, Raw)):
             kind = "raw" if isinstance(event, Raw) else "chunk" if chunked else "bytes"
             events.append({kind: _shown(event.data)})
-    return {**leg, "events": events, "end": end}
+            sent_bytes += len(event.data)
+        if sent_bytes >= most_bytes:
+            break
+    return {**leg, "events": events, "end": end}, sent_bytes
 
 
 def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
@@ -100,9 +115,9 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     if reason is not None:
         raise ValueError(f"{fault.mode}: {reason}")
     style = FORMATS["lab"]
-    tag = locate(style, _PROMPT).tag
-    text = _PROMPT + "".join(word(tag, index) for index in range(progress))
-    position = locate(style, text)
+    fresh = locate(style, _PROMPT)
+    # The last word alone says where the answer goes on, however many stand before it.
+    position = locate(style, _PROMPT + word(fresh.tag, progress - 1)) if progress else fresh
     if death.restart:
         position = restarted(style, position)
     answer = healthy(style, position, chat=chat, max_tokens=WORDS)
@@ -118,7 +133,7 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
             death,
             _shape(death, completion, chat=chat),
             source,
-            prompt_tokens=len(encode(text)),
+            prompt_tokens=len(encode(_PROMPT)) + progress,  # a word is a token
             include_usage=True,
             whole=lambda: msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
         )
