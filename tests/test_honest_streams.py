@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import pytest
@@ -21,6 +21,8 @@ from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inference_lab.faults.death import Death
     from inference_lab.oracle import Verdict
 
@@ -83,6 +85,7 @@ FINISHES = (
     *("insufficient_system_resource", "cancelled", "stop;empty_finish=true"),
 )
 TAILS = [f";done={done};finish={finish}" for done in ("false", "true", "twice") for finish in FINISHES]
+TAILS += [";text_in_finish=true", ";text_in_finish=true;finish=length;done=false"]
 UNSEEN = {"raw_json", "raw_html"}
 """Errors on lines that are no field: an SSE parser skips them."""
 
@@ -94,8 +97,54 @@ def death_judged(death: Death, path: str) -> Verdict:
     return verify(b"".join(frames))
 
 
-def wrong_of(fault: str, path: str, *, lies: bool) -> bool | None:
-    """Whether a death is called wrong though it is no told lie; None for one that is refused."""
+class Lie(NamedTuple):
+    """Frames that a directive asks for and that say something false: what about them, and what they are called."""
+
+    what: str
+    kinds: set[Kind]
+    is_told: Callable[[Death, Verdict], bool]
+
+
+def ends(verdict: Verdict, *finishes: str) -> bool:
+    return verdict.finish in finishes and not verdict.error
+
+
+LIES = (
+    Lie(
+        "another word after an error",
+        {Kind.TEXT_AFTER_ERROR, Kind.NOT_JSON},
+        lambda death, _: (
+            death.text_in_finish and (bool(death.malformed) or death.error not in {"none", *UNSEEN})
+        ),
+    ),
+    Lie(
+        "an end without a single word",
+        {Kind.SILENT_TRUNCATION},
+        lambda _, verdict: not verdict.words and ends(verdict, "stop", "tool_calls"),
+    ),
+    Lie(
+        "a stop after reasoning alone",
+        {Kind.SILENT_TRUNCATION},
+        lambda _, verdict: set(verdict.words) == {"reasoning"} and ends(verdict, "stop"),
+    ),
+    Lie(
+        "an end inside an open call",
+        {Kind.SILENT_TRUNCATION},
+        lambda death, verdict: death.content == "tool_call" and ends(verdict, "stop", "tool_calls"),
+    ),
+    Lie(
+        "tool_calls without a whole call",
+        {Kind.PHANTOM_CALL},
+        lambda death, verdict: (
+            death.content != "tool_call" and bool(verdict.words) and ends(verdict, "tool_calls")
+        ),
+    ),
+)
+"""All that this server writes and that is wrong; everything else is whole, or an honest prefix."""
+
+
+def wrong_of(fault: str, path: str) -> bool | None:
+    """Whether a death is called wrong though it tells no lie, or not called so though it does; None: it is refused."""
     try:
         death = parse_directive(fault).death
         if without_effect_on(death, secure=True, chat=path == CHAT, counts=True):
@@ -103,25 +152,22 @@ def wrong_of(fault: str, path: str, *, lies: bool) -> bool | None:
         verdict = death_judged(msgspec.structs.replace(death, close="fin"), path)
     except ValueError:
         return None
-    if death.then == "rest" and death.malformed:  # no death: the answer goes on behind it, and is torn
+    if death.then == "rest" and death.malformed:  # no death: the answer goes on after it, and is torn
         assert verdict.findings[0].kind is Kind.NOT_JSON
         return False
-    # A finish that says all is well inside an open call: the one lie that can be told from the words alone.
-    is_lie = lies and verdict.finish in {"stop", "tool_calls"} and not verdict.error
-    if is_lie:
-        assert {finding.kind for finding in verdict.findings} == {Kind.SILENT_TRUNCATION}
-    return (verdict.outcome == "wrong") is not is_lie
+    told = [lie for lie in LIES if lie.is_told(death, verdict)]
+    kinds = {finding.kind for finding in verdict.findings}
+    return bool(kinds) is not bool(told) or any(not kinds <= lie.kinds for lie in told)
 
 
 @pytest.mark.parametrize("mode", DEATHS)
 def test_no_honest_death_is_wrong_whatever_its_error_and_its_end(mode: str) -> None:
-    lies = MODES[mode].death.content == "tool_call"
     met: dict[str, bool | None] = {}
     for path in OWN:
         for error in ("", *(f";error={variant}" for variant in VARIANTS), ";malformed=true"):
             for tail in ("", *TAILS):
                 fault = f"{mode}{error}{tail}"
-                met[f"{path} {fault}"] = wrong_of(fault, path, lies=lies)
+                met[f"{path} {fault}"] = wrong_of(fault, path)
     assert [fault for fault, wrong in met.items() if wrong] == []
     assert list(met.values()).count(False) >= 2
 
@@ -135,7 +181,7 @@ def test_no_error_is_wrong_however_it_is_spelled_and_wherever_it_comes(variant: 
             for more in ("", ";eol=crlf", ";eol=cr;multiline=3", ";bom=true;spacing=python", *dialects):
                 for tail in ("", *(TAILS[::7] if more else TAILS)):
                     fault = f"{row};error={variant}{more}{tail}"
-                    met[f"{path} {fault}"] = wrong_of(fault, path, lies=False)
+                    met[f"{path} {fault}"] = wrong_of(fault, path)
     assert [fault for fault, wrong in met.items() if wrong] == []
     assert list(met.values()).count(False) > len(TAILS)
 
@@ -150,7 +196,7 @@ def test_no_honest_death_is_wrong_in_any_dialect(lab: MemoryLab, mode: str, name
 
 # Deaths whose end a client cannot see, once its transport has said that all went well.
 SILENT = {
-    *("clean_eof", "tool_call_eof", "abort_finish", "done_without_finish", "torn_frame_clean"),
+    *("clean_eof", "tool_call_eof", "done_without_finish", "torn_frame_clean"),
     *("cut_between_frames", "cut_mid_frame", "reset", "stall", "mid_reasoning", "mid_tool_call"),
     *("heartbeat_stall", "cut_conn_close", "empty_200"),
 }

@@ -168,7 +168,7 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         (stream([*called_frames(4), *words([0, 1])], "tool_calls"), (Kind.OTHER_TEXT, 4), None),
         (stream(words([0, 1, 2])), (Kind.TOO_MANY_WORDS, 2), 2),
         (stream(words([0, 1])), (Kind.SILENT_TRUNCATION, 2), 3),
-        (stream(words([0, 1])) + usage_frame(3), (Kind.SILENT_TRUNCATION, 2), None),
+        (stream(words([0, 1])) + usage_frame(3), (Kind.USAGE_WORDS, 2), None),
         (stream(words([0, 1])) + usage_frame(1), (Kind.USAGE_WORDS, 2), None),
         (
             stream([chunk({"reasoning_content": "QU0000"}), *words([0])]) + usage_frame(1),
@@ -185,8 +185,8 @@ def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
         ),
         (stream(words([0, 1])) + words([2])[0], (Kind.TEXT_AFTER_DONE, 2), None),
         (stream([*words([0, 1]), event("{broken"), *words([2])]), (Kind.NOT_JSON, 2), None),
-        (stream(words([0, 1])) + event({**HEAD, "id": "other"}), (Kind.ID_CHANGED, 2), None),
-        (stream(words([0, 1])) + event({**HEAD, "model": "other"}), (Kind.MODEL_CHANGED, 2), None),
+        (stream(words([0, 1])) + chunk(id="other"), (Kind.ID_CHANGED, 2), None),
+        (stream(words([0, 1])) + chunk(model="other"), (Kind.MODEL_CHANGED, 2), None),
     ],
 )
 def test_each_error_is_named_with_its_word(
@@ -265,7 +265,7 @@ def test_a_tag_that_is_asked_for_makes_every_other_foreign() -> None:
 def test_markup_that_a_chat_does_not_show_can_be_told() -> None:
     data = stream(words([0, 1])) + usage_frame(4)
     assert verify(data, hidden_tokens=2).outcome == "whole"
-    assert found(verify(data, hidden_tokens=1)) == [(Kind.SILENT_TRUNCATION, 2)]
+    assert found(verify(data, hidden_tokens=1)) == [(Kind.USAGE_WORDS, 2)]
     assert found(verify(data, hidden_tokens=3)) == [(Kind.USAGE_WORDS, 2)]
 
 
@@ -282,7 +282,7 @@ def test_a_leg_on_its_own_may_start_later() -> None:
         (b"", "clean", "wrong"),
         (chunk(finish="abort"), "broken", "honest prefix"),
         (chunk(finish="abort") + DONE, "unknown", "honest prefix"),
-        (chunk(finish="error") + DONE, "clean", "wrong"),
+        (chunk(finish="error") + DONE, "clean", "honest prefix"),
         (event({"error": {"message": "M", "code": 500}}), "clean", "honest prefix"),
         (event({"error": "M"}) + DONE, "clean", "honest prefix"),
         (event({"object": "error", "message": "M"}), "clean", "honest prefix"),

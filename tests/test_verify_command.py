@@ -34,14 +34,14 @@ def run(
             stream(words([0, 2])),
             ("--tokens", "3"),
             2,
-            "wrong: words 2 text; finish stop; findings 1\ngap: text, word 1, byte {}: word 1 is missing\n",
+            "wrong: words 2 text; finish stop; findings 1 (1 text)\ngap: text, word 1, byte {}: word 1 is missing\n",
         ),
         (
             stream([*words([0]), chunk({"content": " ab0001 ab0002"})]),
             (),
             2,
             (
-                "wrong: words 1 text; finish stop; findings 1\nforeign_word: text, word 1, byte {}: "
+                "wrong: words 1 text; finish stop; findings 1 (1 text)\nforeign_word: text, word 1, byte {}: "
                 "' ab0001' is of another answer than 'qu' (2 in a row)\n"
             ),
         ),
@@ -83,11 +83,13 @@ def test_json_says_all_of_it(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
         "findings": [
             {
                 "kind": "gap",
+                "weight": "text",
                 "message": "word 1 is missing",
                 "channel": "text",
                 "word": 1,
                 "offset": len(data),
                 "count": 1,
+                "ignored": False,
             }
         ],
         "notes": {},

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, NoReturn
 
-from inference_lab.oracle import Verdict, verify
+from inference_lab.oracle import Finding, Verdict, verify
 
 _USAGE_ERROR: Final = 64
 _BLOCK_BYTES: Final = 65536
@@ -109,15 +109,21 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
         "bytes": verdict.byte_count,
         "finding_count": verdict.finding_count,
         "findings": [
-            {
-                "kind": finding.kind.value,
-                "message": finding.message,
-                "channel": finding.channel,
-                "word": finding.word,
-                "offset": finding.offset,
-                "count": finding.count,
-            }
-            for finding in verdict.findings
+            *(_finding_as_json(finding, ignored=False) for finding in verdict.findings),
+            *(_finding_as_json(finding, ignored=True) for finding in verdict.ignored),
         ],
         "notes": {note.value: count for note, count in verdict.notes.items()},
+    }
+
+
+def _finding_as_json(finding: Finding, *, ignored: bool) -> dict[str, object]:
+    return {
+        "kind": finding.kind.value,
+        "weight": finding.weight.value,
+        "message": finding.message,
+        "channel": finding.channel,
+        "word": finding.word,
+        "offset": finding.offset,
+        "count": finding.count,
+        "ignored": ignored,
     }

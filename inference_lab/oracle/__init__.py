@@ -1,6 +1,20 @@
 """Core: tell from a received stream alone whether a gateway's client got the right answer."""
 
-from inference_lab.oracle.judge import Ended, verify
-from inference_lab.oracle.verdict import Finding, Kind, Note, Outcome, Verdict
+from inference_lab.oracle.judge import Ended, Usage, verify
+from inference_lab.oracle.reader import Facts, Form, Reader
+from inference_lab.oracle.verdict import Finding, Kind, Note, Outcome, Verdict, Weight
 
-__all__ = ["Ended", "Finding", "Kind", "Note", "Outcome", "Verdict", "verify"]
+__all__ = [
+    "Ended",
+    "Facts",
+    "Finding",
+    "Form",
+    "Kind",
+    "Note",
+    "Outcome",
+    "Reader",
+    "Usage",
+    "Verdict",
+    "Weight",
+    "verify",
+]

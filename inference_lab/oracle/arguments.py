@@ -16,10 +16,16 @@ _UNICODE_ESCAPE_LENGTH: Final = 6
 _CALL_KEYS: Final = ("name", "arguments")
 """What stands around the arguments where a call is written out as text."""
 _KEY_CHARACTERS: Final = 16
+_NAME_CHARACTERS: Final = 256
 
 
 class CallJson:
-    """One JSON object in pieces; the strings that are values at `depth` or deeper go to the word checker."""
+    """One JSON object in pieces; the strings that are values at `depth` or deeper go to the word checker.
+
+    `has_text` tells whether any of these held any text. For what the rest costs: `name` is what a call that is written
+    out says its name is, `members` how many keys its arguments had, `key_characters` of so many characters, and
+    `outline_characters` counts all that stands in them beside their strings.
+    """
 
     def __init__(self, report: Report, words: WordChecker, depth: int) -> None:
         self._report, self._words, self._depth = report, words, depth
@@ -29,13 +35,18 @@ class CallJson:
         self._in_string = False
         self._escape = ""
         self._broken = False
-        self.closed = False
+        self.name = ""
+        self.members = self.key_characters = self.outline_characters = 0
+        self.has_text = self.closed = False
 
     def feed(self, text: str) -> int:
         """Take text up to the object's end; how many characters of it belonged to the object."""
         place = 0
         while place < len(text) and not self.closed:
+            begin, is_inside = place, len(self._brackets) >= self._depth and not self._is_words
             place = self._string(text, place) if self._in_string else self._outside(text, place)
+            if is_inside:
+                self.outline_characters += place - begin
         return place
 
     @property
@@ -109,6 +120,8 @@ class CallJson:
                 self._words.end(dead=False)
             if self._is_key_due and len(self._brackets) < self._depth and self._key not in _CALL_KEYS:
                 self._expect(self._key, 0, may_come=False)
+            if self._is_key_due and len(self._brackets) >= self._depth:
+                self.members += 1
             self._before = "key" if self._is_key_due else "value"
         return end + 1
 
@@ -130,6 +143,12 @@ class CallJson:
 
     def _say(self, text: str) -> None:
         if text and self._is_words:
+            self.has_text = True
             self._words.feed(text)
-        elif len(self._key) < _KEY_CHARACTERS:
+            return
+        if self._is_key_due and len(self._brackets) >= self._depth:
+            self.key_characters += len(text)
+        elif self._is_value_due and len(self.name) < _NAME_CHARACTERS:
+            self.name += text[:_NAME_CHARACTERS]
+        if len(self._key) < _KEY_CHARACTERS:
             self._key += text[:_KEY_CHARACTERS]

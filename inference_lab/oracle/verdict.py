@@ -1,16 +1,27 @@
 """What `verify` finds out: findings, notes and the verdict over them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, Literal
 
 import msgspec
 
 FINDING_LIMIT: Final = 100
-"""Findings kept; the rest are counted."""
+"""Findings kept, of those that count and of those that are ignored; the rest are counted."""
 
 Outcome = Literal["whole", "honest prefix", "wrong"]
 EXIT_CODES: Final[dict[Outcome, int]] = {"whole": 0, "honest prefix": 1, "wrong": 2}
+
+
+class Weight(Enum):
+    """What a finding is about."""
+
+    TEXT = "text"
+    """What a client takes for the answer and for its end."""
+    SHAPE = "shape"
+    """Ids, model, roles, choices, finishes, the order of events."""
+    ACCOUNTING = "accounting"
+    """What the answer says that it cost."""
 
 
 class Kind(Enum):
@@ -29,18 +40,57 @@ class Kind(Enum):
     MODEL_CHANGED = "model_changed"
     SECOND_ROLE = "second_role"
     SECOND_CALL = "second_call"
+    OTHER_CHOICE = "other_choice"
     TWO_FINISHES = "two_finishes"
     TEXT_AFTER_FINISH = "text_after_finish"
     TEXT_AFTER_DONE = "text_after_done"
+    TEXT_AFTER_ERROR = "text_after_error"
     NOT_JSON = "not_json"
     TOO_LONG = "too_long"
+    NOT_A_STREAM = "not_a_stream"
     USAGE_SUM = "usage_sum"
     USAGE_WORDS = "usage_words"
+    USAGE_LOST = "usage_lost"
+    PHANTOM_CALL = "phantom_call"
+    FINISH_CHANGED = "finish_changed"
     SILENT_TRUNCATION = "silent_truncation"
 
+    @property
+    def weight(self) -> Weight:
+        """What it is about."""
+        return _WEIGHTS.get(self, Weight.TEXT)
+
+
+_WEIGHTS: Final[Mapping[Kind, Weight]] = {
+    **dict.fromkeys((Kind.ID_CHANGED, Kind.MODEL_CHANGED, Kind.SECOND_ROLE), Weight.SHAPE),
+    **dict.fromkeys((Kind.OTHER_CHOICE, Kind.TWO_FINISHES), Weight.SHAPE),
+    **dict.fromkeys((Kind.USAGE_SUM, Kind.USAGE_WORDS, Kind.USAGE_LOST), Weight.ACCOUNTING),
+}
+"""Of the findings that are about anything but what a client reads."""
 
 COUNT_FINDINGS: Final = frozenset({Kind.GAP, Kind.REPEAT, Kind.RESTART, Kind.TORN_WORD, Kind.OTHER_TEXT})
 """Findings after which the number of words is known to be off: to count them would say it again."""
+
+
+WORD_FINDINGS: Final = COUNT_FINDINGS | {Kind.REORDER, Kind.FOREIGN_WORD, Kind.BLANK}
+"""Findings after which the text is not this answer's words, one after the other."""
+
+
+def kinds_named(names: Iterable[str]) -> frozenset[Kind]:
+    """The findings of these names, each that of a finding or of a weight.
+
+    Raises:
+        ValueError: neither.
+    """
+    found: set[Kind] = set()
+    for name in names:
+        kinds = {kind for kind in Kind if name in {kind.value, kind.weight.value}}
+        if not kinds:
+            weights = ", ".join(weight.value for weight in Weight)
+            known = ", ".join(kind.value for kind in Kind)
+            raise ValueError(f"{name!r} is no finding and no weight; weights: {weights}; findings: {known}")
+        found |= kinds
+    return frozenset(found)
 
 
 class Note(Enum):
@@ -52,6 +102,8 @@ class Note(Enum):
     USAGE_REPEATED = "usage_repeated"
     DONE_REPEATED = "done_repeated"
     DONE_WITHOUT_FINISH = "done_without_finish"
+    UNUSUAL_FINISH = "unusual_finish"
+    ERROR_AFTER_END = "error_after_end"
     NOT_JSON = "not_json"
     NO_USAGE = "no_usage"
     COMMENTS = "comments"
@@ -72,6 +124,11 @@ class Finding(msgspec.Struct, frozen=True):
     channel: str | None = None
     count: int = 1
 
+    @property
+    def weight(self) -> Weight:
+        """What it is about."""
+        return self.kind.weight
+
     def __str__(self) -> str:
         place = [self.channel] if self.channel else []
         place += [f"word {self.word}", f"byte {self.offset}"]
@@ -83,13 +140,14 @@ class Verdict(msgspec.Struct, frozen=True):
     """The judgement of one stream.
 
     `outcome` is `whole` (a normal end, nothing missing), `honest prefix` (died, and so visibly; what came is
-    right) or `wrong`. `words` counts each channel's whole words; `finding_count` counts findings that were
-    not kept too.
+    right) or `wrong`. `words` counts each channel's whole words; `finding_counts` says how many findings there were of
+    each weight, those that were not kept included; `ignored` are those that were not to count.
     """
 
     outcome: Outcome
     findings: tuple[Finding, ...]
-    finding_count: int
+    ignored: tuple[Finding, ...]
+    finding_counts: dict[Weight, int]
     notes: dict[Note, int]
     tag: str | None
     words: dict[str, int]
@@ -98,6 +156,11 @@ class Verdict(msgspec.Struct, frozen=True):
     error: bool
     completion_tokens: int | None
     byte_count: int
+
+    @property
+    def finding_count(self) -> int:
+        """How many findings there were, those that were not kept included."""
+        return sum(self.finding_counts.values())
 
     @property
     def is_whole(self) -> bool:
@@ -117,9 +180,12 @@ class Verdict(msgspec.Struct, frozen=True):
     def lines(self) -> Iterator[str]:
         """What a person reads: the verdict, then a line per finding."""
         words = ", ".join(f"{count} {channel}" for channel, count in self.words.items()) or "none"
-        said = self.finish or ("[DONE]" if self.done else "none")
-        finish = "error frame" if self.error else said
-        yield f"{self.outcome}: words {words}; finish {finish}; findings {self.finding_count}"
+        ends = [self.finish] if self.finish else []
+        ends += ["error frame"] if self.error else []
+        ends += [] if ends else ["[DONE]" if self.done else "none"]
+        weights = ", ".join(f"{count} {weight.value}" for weight, count in self.finding_counts.items())
+        findings = f"{self.finding_count} ({weights})" if weights else "0"
+        yield f"{self.outcome}: words {words}; finish {'; '.join(ends)}; findings {findings}"
         yield from map(str, self.findings)
         left = self.finding_count - len(self.findings)
         if left:
@@ -139,14 +205,34 @@ class Report(msgspec.Struct):
     """Findings and notes as they come, in bounded memory.
 
     `offset` is where the current frame begins, `words_so_far` tells how many words all channels have said.
+    `ignored` are findings that are not to count.
     """
 
+    ignored: frozenset[Kind] = frozenset()
     offset: int = 0
     words_so_far: Callable[[], int] = lambda: 0
-    finding_count: int = 0
     findings: list[Finding] = msgspec.field(default_factory=list)
     notes: dict[Note, int] = msgspec.field(default_factory=dict)
-    kinds: set[Kind] = msgspec.field(default_factory=set)
+    counts: dict[Kind, int] = msgspec.field(default_factory=dict)
+    _kept: list[int] = msgspec.field(default_factory=lambda: [0, 0])
+
+    @property
+    def kinds(self) -> Mapping[Kind, int]:
+        """Which findings there are, and how often."""
+        return self.counts
+
+    @property
+    def finding_counts(self) -> dict[Weight, int]:
+        """How many findings count, by weight."""
+        found = dict.fromkeys(Weight, 0)
+        for kind, count in self.counts.items():
+            if kind not in self.ignored:
+                found[kind.weight] += count
+        return {weight: count for weight, count in found.items() if count}
+
+    def kept(self, *, ignored: bool) -> tuple[Finding, ...]:
+        """The first findings that count, or of those that do not."""
+        return tuple(found for found in self.findings if (found.kind in self.ignored) is ignored)
 
     def find(
         self,
@@ -159,10 +245,11 @@ class Report(msgspec.Struct):
         count: int = 1,
     ) -> int:
         """Add a finding, of the current frame unless `offset` says another; its place among those kept, or -1."""
-        self.kinds.add(kind)
-        self.finding_count += 1
-        if len(self.findings) == FINDING_LIMIT:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        is_ignored = kind in self.ignored
+        if self._kept[is_ignored] == FINDING_LIMIT:
             return -1
+        self._kept[is_ignored] += 1
         place = self.words_so_far() if word is None else word
         begins = self.offset if offset is None else offset
         self.findings.append(Finding(kind, message, begins, place, channel, count))
@@ -174,9 +261,10 @@ class Report(msgspec.Struct):
             found = self.findings[place]
             self.findings[place] = msgspec.structs.replace(found, count=found.count + 1)
 
-    def relabel(self, place: int, kind: Kind, message: str) -> None:
-        """What came later shows a finding in another light."""
-        self.kinds.add(kind)
+    def relabel(self, place: int, was: Kind, kind: Kind, message: str) -> None:
+        """What came later shows a finding, which `was` another, in another light."""
+        self.counts[was] -= 1
+        self.counts[kind] = self.counts.get(kind, 0) + 1
         if place >= 0:
             self.findings[place] = msgspec.structs.replace(self.findings[place], kind=kind, message=message)
 

@@ -44,7 +44,7 @@ class WordChecker:
         self._gap: set[int] = set()
         self._gap_finding = -1
         self._gap_reordered = False
-        self._detour: tuple[int, int] | None = None
+        self._detour: tuple[int, int, Kind] | None = None
         self._is_after_torn = False
 
     def feed(self, text: str) -> None:
@@ -176,7 +176,9 @@ class WordChecker:
             self._accept()
             return
         if detour and index == detour[0]:
-            self._report.relabel(detour[1], Kind.REORDER, "a word comes a second time, out of order")
+            self._report.relabel(
+                detour[1], detour[2], Kind.REORDER, "a word comes a second time, out of order"
+            )
             self._expect(index)
             self._accept()
         elif index > due:
@@ -189,16 +191,18 @@ class WordChecker:
             self._accept()
         elif index in self._gap:
             self._gap.discard(index)
+            was = Kind.REORDER if self._gap_reordered else Kind.GAP
             self._gap_reordered = True
-            self._report.relabel(self._gap_finding, Kind.REORDER, "words come out of order")
+            self._report.relabel(self._gap_finding, was, Kind.REORDER, "words come out of order")
             self._accept()
             self._expect(due)
         else:
             back = f"the words go back from {due} to {index}"
-            place = self._find(Kind.REPEAT if index else Kind.RESTART, back, index)
+            kind = Kind.REPEAT if index else Kind.RESTART
+            place = self._find(kind, back, index)
             self._expect(index)
             self._accept()
-            self._detour = (due, place)
+            self._detour = (due, place, kind)
 
     def _other(self, text: str) -> None:
         """Text that is no word."""

@@ -165,7 +165,7 @@ def test_verify_says_what_it_would_take(response: object) -> None:
 
 def test_a_verdict_reads_well_where_an_assertion_shows_it() -> None:
     verdict = lab().verify(WHOLE.replace(b"qu0001", b"qu0003"), tokens=2)
-    said = "wrong: words 2 text; finish stop; findings 1"
+    said = "wrong: words 2 text; finish stop; findings 1 (1 text)"
     assert str(verdict).splitlines()[0] == said
     assert repr(verdict).startswith(f"<{said}; gap: text, word 1, byte ")
     assert len(repr(verdict)) < 240
