@@ -1,10 +1,11 @@
 """Record the tables in docs/clients.md: a real server, and the clients of tests/clients/.
 
     .venv-dev/bin/python docs/clients.py
+    .venv-dev/bin/python docs/clients.py --nginx
     scripts/litellm
 
-The second makes LiteLLM's environment if needed, and runs this with `--litellm`. tests/clients/test_clients.py compares
-the first table with a new recording, test_litellm.py two rows of the other.
+The last makes LiteLLM's environment if needed, and runs this with `--litellm`. tests/clients/test_clients.py and
+test_nginx.py compare their tables with a new recording, test_litellm.py two rows of its own.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.clients import litellm_router, meetings
+from tests.clients import litellm_router, meetings, nginx_proxy
 from tests.wire.server import CONSOLE, start
 
 
 def main() -> None:
     """Rewrite the file."""
-    table = litellm_router if sys.argv[1:] == ["--litellm"] else meetings
+    tables = {"--litellm": litellm_router, "--nginx": nginx_proxy}
+    table = tables[sys.argv[1]] if sys.argv[1:] else meetings
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "lab.toml"
         config.write_text(table.CONFIG, encoding="utf-8")
