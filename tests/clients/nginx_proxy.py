@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -95,13 +96,19 @@ def nginx(urls: Sequence[str], more: str = "") -> Iterator[Proxy]:
         with said.open("wb") as out:
             process = subprocess.Popen([NGINX, "-p", name, "-c", str(conf)], stdout=out, stderr=out)
         try:
-            listens = eventually(lambda: Path(proxy.address).exists() or process.poll() is not None)
+            listens = eventually(lambda: _takes(proxy.address) or process.poll() is not None)
             assert listens, "nginx does not listen"
             assert process.poll() is None, said.read_text()
             yield proxy
         finally:
             process.terminate()
             process.wait(10)
+
+
+def _takes(address: str) -> bool:
+    """Whether it takes connections: the socket's file is there a moment earlier."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(address) == 0
 
 
 @dataclass(frozen=True, slots=True)
