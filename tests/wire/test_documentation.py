@@ -82,7 +82,7 @@ def test_the_readme_lists_the_options_that_there_are_with_their_defaults() -> No
     parameters = {f"--{name}": own.get(name, default) for name, _, default, _ in Options.optParameters}
     flags = {f"--{name}": None for name, _, _ in Options.optFlags}
     own_ways = {f"--{name.removeprefix('opt_')}" for name in dir(Options) if name.startswith("opt_")}
-    assert {"--version", "--help", "--model"} <= own_ways
+    assert {"--version", "--help"} <= own_ways
     assert listed.keys() == {*parameters, *flags, *own_ways}
     for option, default in parameters.items():
         if default is not None:

@@ -13,7 +13,8 @@ from inference_lab.faults.http_1_0 import UNSEEN
 from inference_lab.faults.modes import MODES as TABLE
 
 from .conftest import INSTANT, MODEL
-from .contract import ENDPOINTS, HELLO, MODES, Stream, expected_chunks, tag_of
+from .contract import ABRUPT_FIN, CURL_EXIT, ENDPOINTS, HELLO, MODES, Stream, expected_chunks, tag_of
+from .curl import JSON, curl
 from .rawclient import CHAT, FIN, OPEN, RST, Connection, Received, exchange, payload, request
 from .server import Server, start
 
@@ -64,6 +65,15 @@ def test_a_mode_is_its_frames_and_then_the_end_of_the_connection(
     stream = Stream.of(endpoint, first, tag_of(HELLO[endpoint]))
     assert got.after_head == b"".join(expected_chunks(stream, mode, 3, usage=len(HELLO[endpoint])))
     assert got.end == ENDS.get(mode, FIN)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_curl_is_content_with_a_cut_there_and_with_nothing_else_that_is_new(
+    server: Server, mode: str
+) -> None:
+    asks = ("-H", f"x-inference-lab-fault: {mode};delay_ms=1", *JSON)
+    ran = curl("--http1.0", "-m", "0.5", *asks, server.url + CHAT, data=payload(CHAT))
+    assert ran.code == (0 if mode in ABRUPT_FIN else CURL_EXIT[mode])
 
 
 @pytest.mark.parametrize("preset", PRESETS)
