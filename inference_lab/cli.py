@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from inference_lab import __version__
+from inference_lab.commands.output import written
+from inference_lab.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,29 +30,50 @@ usage: inference-lab COMMAND [options]    (inference-lab COMMAND --help lists a 
   --version
 """
 _INTERRUPTED: Final = 130
+_INPUT_OUTPUT_ERROR: Final = 74  # sysexits.h, EX_IOERR
 
 
 def main() -> None:
     """Run a subcommand; exits with its status, 130 for one that Ctrl-C interrupts (as a shell says it)."""
     arguments = sys.argv[1:]
+    # An error's status of `verify` must be none of its verdicts'.
+    failure = _INPUT_OUTPUT_ERROR if arguments[:1] == ["verify"] else 1
+    _require_streams(failure)
+    sys.exit(written("inference-lab", lambda: _run(arguments), failure=failure))
+
+
+def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["--version"]:
         sys.stdout.write(f"inference-lab {__version__}\n")
     elif not arguments or arguments[0] in {"--help", "-h", "help"}:
         sys.stdout.write(_USAGE)
     elif arguments[0] in _COMMANDS:
         try:
-            status = _COMMANDS[arguments[0]](arguments[1:])
+            return _COMMANDS[arguments[0]](arguments[1:])
         except KeyboardInterrupt:
-            status = _INTERRUPTED
-        sys.exit(status)
+            return _INTERRUPTED
+        except SystemExit as stop:  # of a parser that has shown its help, which is still to be written
+            if stop.code not in {None, 0}:
+                raise
     else:
         fail(f"no command {arguments[0]!r}; there are: {', '.join(_COMMANDS)}")
+    return 0
 
 
-def fail(message: str) -> NoReturn:
-    """End the process with a line on stderr and status 1."""
-    sys.stderr.write(f"inference-lab: {message}\n")
-    raise SystemExit(1) from None
+def _require_streams(failure: int) -> None:
+    """Standard output that can say anything, whatever it is; Python has none of a stream that is closed."""
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it stays until the process ends
+    if sys.stdout is None:
+        fail("standard output is closed", failure)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def fail(message: str, status: int = 1) -> NoReturn:
+    """End the process with a line on stderr and a status."""
+    sys.stderr.write(f"inference-lab: {one_line(message)}\n")
+    raise SystemExit(status) from None
 
 
 def _serve(arguments: list[str]) -> int:

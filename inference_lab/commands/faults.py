@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.commands.offline import OneLineParser
+from inference_lab.commands.offline import OneLineParser, run
+from inference_lab.commands.output import json_line
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import ConfigError
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.listing import listing
+from inference_lab.one_line import one_line
 from inference_lab.web.preview import preview
 
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Iterator
 
 _PROG: Final = "inference-lab faults"
@@ -35,22 +37,24 @@ def main(argv: list[str]) -> int:
         "--config", metavar="PATH", help=f"whose incidents to know, as for serve (default: {_CONFIG})"
     )
     options = parser.parse_args(argv)
+    return run(_PROG, lambda: _print(options))
+
+
+def _print(options: Namespace) -> None:
+    incidents = _incidents(options.config)
     try:
-        incidents = _incidents(options.config)
         value: Any = (
             listing(incidents)
             if options.directive is None
             else preview(options.directive, chat=not options.completions, incidents=incidents)
         )
-    except (ValueError, ConfigError) as error:
-        sys.stderr.write(f"{_PROG}: {error}\n")
-        return 1
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
     if options.json:
-        sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+        sys.stdout.write(json_line(value, indent=1))
     else:
         lines = _listed(value) if options.directive is None else _shown(value)
-        sys.stdout.write("\n".join(lines) + "\n")
-    return 0
+        sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
 
 
 def _incidents(config: str | None) -> Incidents:
@@ -87,7 +91,7 @@ def _listed(value: dict[str, Any]) -> Iterator[str]:
     yield "errors, the values of error=:"
     for row in value["errors"]:
         done = ", then [DONE]" if row["done"] == "true" else ""
-        yield f"  {row['name']:{width}}  {_one_line(row['text'])}{done}  ({row['seen_in']})"
+        yield f"  {row['name']:{width}}  {row['text']}{done}  ({row['seen_in']})"
 
 
 def _shown(legs: list[dict[str, Any]]) -> Iterator[str]:
@@ -109,9 +113,5 @@ def _shown(legs: list[dict[str, Any]]) -> Iterator[str]:
             elif kind == "head":
                 yield f"{now_ms:>8} ms  head   {value['status']}  {'; '.join(value['headers'])}"
             else:
-                yield f"{now_ms:>8} ms  {kind:6} {_one_line(value)}"
+                yield f"{now_ms:>8} ms  {kind:6} {value}"
         yield f"{now_ms:>8} ms  end    {leg['end'] or 'not yet: more follows'}"
-
-
-def _one_line(text: str) -> str:
-    return text.replace("\r", "\\r").replace("\n", "\\n")

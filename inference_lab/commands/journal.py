@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from datetime import datetime
@@ -12,6 +11,8 @@ import msgspec
 
 from inference_lab.commands.journal_rows import fetch, journal_parser, wanted_by
 from inference_lab.commands.offline import run
+from inference_lab.commands.output import json_line
+from inference_lab.one_line import one_line
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,8 +40,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _show(options: Namespace) -> None:
     for row in _followed(options) if options.follow else fetch(options, wanted_by(options)):
-        line = json.dumps(msgspec.to_builtins(row), ensure_ascii=False) if options.json else as_line(row)
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(json_line(msgspec.to_builtins(row)) if options.json else as_line(row) + "\n")
         if options.follow:
             sys.stdout.flush()
 
@@ -66,7 +66,10 @@ def _followed(options: Namespace) -> Iterator[Row]:
 
 def as_line(row: Row) -> str:
     """A row as a person reads it: the request, what it asked for, what it got, how it ended."""
-    at = datetime.fromtimestamp(row.time).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    try:
+        at = datetime.fromtimestamp(row.time).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    except (ValueError, OverflowError, OSError):  # a file or a server that is not ours may say anything
+        at = f"{row.time:g}"
     said = [f"{at} #{row.id} {row.method} {row.path}"]
     if row.prompt is not None:
         leg = "" if row.leg is None else f" leg {row.leg}"
@@ -75,7 +78,7 @@ def as_line(row: Row) -> str:
         said.append(row.trigger if row.fault is None else f"{row.trigger} {row.fault}")
     if row.state == "open":
         said.append("open")
-        return "  ".join(said)
+        return one_line("  ".join(said))
     asked = "" if row.ending_asked in {None, row.ending} else f" (asked: {row.ending_asked})"
     status = "no status" if row.status is None else str(row.status)
     refusal = "" if row.error is None else f" {row.error}"
@@ -85,4 +88,4 @@ def as_line(row: Row) -> str:
     done = ", [DONE]" if row.done_sent else ""
     unsent = f", {row.bytes_unsent} unsent" if row.bytes_unsent else ""
     said.append(f"{row.words} words{done}, {row.bytes_written} bytes{unsent}")
-    return "  ".join(said)
+    return one_line("  ".join(said))

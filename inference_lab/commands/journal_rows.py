@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, IncompleteRead, LineTooLong
 from typing import TYPE_CHECKING, Any, Final
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
 import msgspec
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 _TIMEOUT_S: Final = 30
+_LONGEST: Final = 300
+"""Characters of what a peer says that stand in an error."""
 
 
 class _List(msgspec.Struct):
@@ -81,7 +83,10 @@ def fetch(options: Namespace, wanted: Filter) -> list[Row]:
             documents = read_file(options.file, wanted)
         except DatabaseError as error:
             raise ConfigError(str(error)) from None
-        return [msgspec.json.decode(document, type=Row) for document in documents]
+        try:
+            return [msgspec.json.decode(document, type=Row) for document in documents]
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ConfigError(f"{options.file}: a row cannot be read: {error}") from None
     query = urlencode(
         {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
     )
@@ -90,15 +95,27 @@ def fetch(options: Namespace, wanted: Filter) -> list[Row]:
     return _ask(f"{options.url.rstrip('/')}/lab/journal?{query}".rstrip("?"))
 
 
+class _NoRedirect(HTTPRedirectHandler):
+    def redirect_request(self, *_: object) -> None:
+        """Take the redirect for the answer that it is."""
+
+
 def _ask(url: str) -> list[Row]:
-    opener: Any = build_opener(ProxyHandler({}))  # the lab is near; a proxy would have no part in it
+    # The lab is near: a proxy would have no part in it, and it redirects nobody.
+    opener: Any = build_opener(ProxyHandler({}), _NoRedirect)
     try:
         with opener.open(url, timeout=_TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(), type=_List).data
     except HTTPError as error:
-        raise ConfigError(f"{url}: {_reason(error)}") from None
-    except (URLError, OSError, ValueError) as error:
-        raise ConfigError(f"{url}: {getattr(error, 'reason', None) or error}") from None
+        with error:
+            reason: object = _reason(error)
+    except (BadStatusLine, IncompleteRead, LineTooLong) as error:
+        # The first is a ConnectionError too where nothing has come at all.
+        reason = error if isinstance(error, OSError) else f"no whole HTTP answer: {error}"
+    except (HTTPException, OSError, ValueError, OverflowError, MemoryError, RecursionError) as error:
+        # A peer may announce more than there is memory for, or nest deeper than can be read.
+        reason = getattr(error, "reason", None) or error or type(error).__name__
+    raise ConfigError(f"{url}: {str(reason).strip():.{_LONGEST}}")
 
 
 class _Refusal(msgspec.Struct):

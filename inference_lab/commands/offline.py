@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -13,6 +12,7 @@ import tomli
 from msgspec import Struct
 
 from inference_lab.catalog import Catalog
+from inference_lab.commands.output import written
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import ConfigError, Table, read_toml, refuse_non_finite, show_value
@@ -59,19 +59,16 @@ def offline_parser(prog: str, description: str) -> OneLineParser:
 
 def run(prog: str, command: Callable[[], None]) -> int:
     """Run `command` and return the exit status; what the user got wrong becomes one line on stderr."""
-    try:
-        command()
-        sys.stdout.flush()
-    except ConfigError as error:
-        sys.stderr.write(f"{prog}: {error}\n")
-        return 1
-    except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # else the reader has seen enough
-            sys.stderr.write(f"{prog}: cannot write: {error.strerror}\n")
-        # Nothing may be flushed at exit any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    return 0
+
+    def status() -> int:
+        try:
+            command()
+        except ConfigError as error:
+            sys.stderr.write(f"{prog}: {error}\n")
+            return 1
+        return 0
+
+    return written(prog, status)
 
 
 def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> Offline:

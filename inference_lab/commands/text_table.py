@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inference_lab.one_line import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
 def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """`rows` under `headings`; the first column to the left, the others to the right, each as wide as it must be."""
-    lines = [list(headings), *map(list, rows)]
+    lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return "\n".join(
         "  ".join(

@@ -5,7 +5,6 @@ Exit status: 0 nothing found, 2 findings, 1 anything else, a conversation that i
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -14,8 +13,10 @@ import msgspec
 
 from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
 from inference_lab.commands.offline import run
+from inference_lab.commands.output import json_line
 from inference_lab.config.toml_reading import ConfigError
 from inference_lab.journal.conversation import Conversation, Leg, verdicts
+from inference_lab.one_line import one_line
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -44,9 +45,9 @@ def _judge(options: Namespace) -> list[Conversation]:
     if not judged:
         raise ConfigError(f"no such conversation: {options.prompt or options.test}")
     if options.json:
-        sys.stdout.write(json.dumps(msgspec.to_builtins(judged), ensure_ascii=False) + "\n")
+        sys.stdout.write(json_line(msgspec.to_builtins(judged)))
     else:
-        sys.stdout.write("".join(f"{line}\n" for one in judged for line in _lines(one)))
+        sys.stdout.write("".join(f"{one_line(line)}\n" for one in judged for line in _lines(one)))
     return judged
 
 

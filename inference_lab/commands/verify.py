@@ -8,7 +8,8 @@ Prints one line for the verdict and one per finding, or with `--json` one object
      "notes": {"comments": 3, …}}
 
 `kind` is one of `oracle.Kind`, a note one of `oracle.Note`. Exit status: 0 whole, 1 honest prefix, 2 wrong,
-64 wrong usage of the command (sysexits.h, EX_USAGE).
+64 wrong usage of the command (sysexits.h, EX_USAGE), 74 the stream cannot be read, or the verdict not be written
+(EX_IOERR).
 """
 
 import argparse
@@ -17,9 +18,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, Final, NoReturn
 
+from inference_lab.commands.output import written
 from inference_lab.oracle import Finding, Verdict, verify
 
+_PROG: Final = "inference-lab verify"
 _USAGE_ERROR: Final = 64
+_INPUT_OUTPUT_ERROR: Final = 74
 _BLOCK_BYTES: Final = 65536
 
 
@@ -36,24 +40,37 @@ def main(arguments: Sequence[str]) -> int:
         options = _parser().parse_args(arguments)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else _USAGE_ERROR
-    verdict = verify(
-        _blocks(sys.stdin.buffer),
-        tokens=options.tokens,
-        ended=options.ended,
-        start=options.start,
-        tag=options.tag,
-        hidden_tokens=options.hidden_tokens,
-    )
-    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if options.json else list(verdict.lines())
+    if sys.stdin is None:
+        return _unreadable("it is closed")
+    try:
+        verdict = verify(
+            _blocks(sys.stdin.buffer),
+            tokens=options.tokens,
+            ended=options.ended,
+            start=options.start,
+            tag=options.tag,
+            hidden_tokens=options.hidden_tokens,
+        )
+    except OSError as error:
+        return _unreadable(error.strerror or str(error))
+    return written(_PROG, lambda: _print(verdict, as_json=options.json), failure=_INPUT_OUTPUT_ERROR)
+
+
+def _unreadable(reason: str) -> int:
+    sys.stderr.write(f"{_PROG}: standard input cannot be read: {reason}\n")
+    return _INPUT_OUTPUT_ERROR
+
+
+def _print(verdict: Verdict, *, as_json: bool) -> int:
+    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if as_json else list(verdict.lines())
     # As bytes: what is quoted from the stream may be more than the terminal's encoding can say.
     sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
-    sys.stdout.flush()
     return verdict.exit_code
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="inference-lab verify",
+        prog=_PROG,
         description="Judge a received stream: curl -N gateway… | inference-lab verify",
     )
     parser.add_argument("--tokens", type=_natural, metavar="N", help="words that the answer must have")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
@@ -25,7 +25,7 @@ from inference_lab.engine.deployment_spec import (
 )
 from inference_lab.engine.hardware_spec import HardwareSpec
 from inference_lab.engine.model_spec import ModelSpec
-from inference_lab.engine.units import U32, Count, NotNegative
+from inference_lab.engine.units import U32, Count
 from inference_lab.faults.directive import DirectiveError
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.faults.plan import FaultPlan, plan_from_table
@@ -50,6 +50,9 @@ _ANY_SCHEDULER: Final[Table] = {
 }
 
 
+_Milliseconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
+
+
 class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """`[answer]`: content words of a whole answer (None: the request decides), reasoning words before it."""
 
@@ -60,8 +63,8 @@ class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
 class Latency(Struct, frozen=True, forbid_unknown_fields=True):
     """`[latency]`: constant times instead of physics: milliseconds to the first token and between tokens."""
 
-    ttft_ms: NotNegative = 20.0
-    itl_ms: NotNegative = 5.0
+    ttft_ms: _Milliseconds = 20.0
+    itl_ms: _Milliseconds = 5.0
 
 
 class TopLevel(Struct, frozen=True, forbid_unknown_fields=True):

@@ -11,6 +11,8 @@ import msgspec
 import tomli
 from msgspec import inspect
 
+from inference_lab.one_line import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -45,7 +47,7 @@ class ConfigError(Exception):
     """A configuration that cannot be used; `str()` is one printable line."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(_printable(message))
+        super().__init__(one_line(message))
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def fitted(file: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        path = _printable(file)
+        path = one_line(file)
         reason = str(error).removeprefix(path)
         room = _LONGEST_LINE - len(reason)
         if len(reason) < len(str(error)) and len(path) > room:
@@ -126,18 +128,14 @@ def show_value(value: object) -> str:
         return "an array"
     if value is None:
         return "null"
-    text = _printable(f'"{value}"' if isinstance(value, str) else str(value))
+    text = one_line(f'"{value}"' if isinstance(value, str) else str(value))
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 
 def cut(text: str, most: int) -> str:
     """A text of at most so many characters, cut in the middle: both ends say where it belongs."""
-    text = _printable(text)
+    text = one_line(text)
     return text if len(text) <= most else f"{text[: most // 2]}…{text[1 - most + most // 2 :]}"
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def convert(value: object, kind: type[T], *, file: str, where: str) -> T:

@@ -164,6 +164,8 @@ def _exists(output: Path) -> bool:
 
 def _body(path: str) -> bytes:
     try:
+        if path == "-" and sys.stdin is None:
+            raise ConfigError("--body -: cannot be read: standard input is closed")
         return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         raise ConfigError(

@@ -137,7 +137,6 @@ def _number(options: Mapping[str, object], name: str, *, zero: bool = False) -> 
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (0 < value <= 1e9 or (zero and value == 0)):  # false for NaN too
-        least = "of 0 or more" if zero else "above 0"
-        raise StartError(f"--{name} {text}: expected a number {least}, at most 1e9")
+    if not (1e-9 <= value <= 1e9 or (zero and value == 0)):  # false for NaN too
+        raise StartError(f"--{name} {text}: expected {'0 or ' if zero else ''}a number from 1e-9 to 1e9")
     return value

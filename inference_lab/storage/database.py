@@ -258,7 +258,9 @@ def _told(path: str) -> Iterator[None]:
     """Turn what SQLite and the system say into one line that names the file."""
     try:
         yield
-    except (sqlite3.Error, OSError) as error:
+    except msgspec.DecodeError as error:
+        raise DatabaseError(f"{path}: a row cannot be read: {error}") from None
+    except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
         raise DatabaseError(f"{path}: {reason}") from None
 

@@ -436,7 +436,7 @@ def test_a_full_disk_stops_nothing_and_the_log_says_so(one_config: Path, tmp_pat
         (["--journal", "/nowhere/at/all"], "--journal /nowhere/at/all: No such file or directory"),
         (["--journal", "{config}"], "lab.toml: file is not a database"),
         (["--journal-rows", "0"], "--journal-rows 0: expected an integer from 1"),
-        (["--journal-age-s", "0"], "--journal-age-s 0: expected a number above 0"),
+        (["--journal-age-s", "0"], "--journal-age-s 0: expected a number from 1e-9"),
         (["--log-format", "xml"], "--log-format xml: expected text or json"),
     ],
 )

@@ -185,7 +185,7 @@ WORKERS = {
     ("--workers", "0"): "--workers 0: expected an integer from 1 to 256",
     ("--workers", "2", "--endpoint", "unix:x"): "--workers 2: workers share --host and --port",
     ("--max-streams", "0"): "--max-streams 0: expected an integer",
-    ("--drain-s", "-1"): "--drain-s -1: expected a number of 0 or more",
+    ("--drain-s", "-1"): "--drain-s -1: expected 0 or a number from 1e-9",
 }
 
 
