@@ -4,27 +4,32 @@ Prints one line for the verdict and one per finding, or with `--json` one object
 
     {"verdict": "whole" | "honest prefix" | "wrong", "tag": "qu" | null, "words": {"text": 48, …},
      "finish": "stop" | null, "done": true, "error": false, "completion_tokens": 48 | null, "bytes": 9000,
-     "finding_count": 1, "findings": [{"kind", "message", "channel", "word", "offset", "count"}, …],
+     "finding_count": 1,
+     "findings": [{"kind", "weight", "message", "channel", "word", "offset", "count", "ignored"}, …],
      "notes": {"comments": 3, …}}
 
-`kind` is one of `oracle.Kind`, a note one of `oracle.Note`. Exit status: 0 whole, 1 honest prefix, 2 wrong,
-64 wrong usage of the command (sysexits.h, EX_USAGE), 74 the stream cannot be read, or the verdict not be written
-(EX_IOERR).
+`kind` is one of `oracle.Kind`, `weight` of `oracle.Weight`, a note one of `oracle.Note`. Exit status: 0 whole, 1 honest
+prefix, 2 wrong, 64 wrong usage of the command (sysexits.h, EX_USAGE), which includes an input that is no response's
+body as it was sent, 74 the stream cannot be read, or the verdict not be written (EX_IOERR).
 """
 
 import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import BinaryIO, Final, NoReturn
 
 from inference_lab.commands.output import written
-from inference_lab.oracle import Finding, Verdict, verify
+from inference_lab.oracle import Finding, Verdict, foreign, kinds_named, verify
 
 _PROG: Final = "inference-lab verify"
 _USAGE_ERROR: Final = 64
 _INPUT_OUTPUT_ERROR: Final = 74
 _BLOCK_BYTES: Final = 65536
+_HEAD_BYTES: Final = 8
+_STATUSES: Final = range(100, 600)
+_FIRST_FAILURE: Final = 400
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,14 +47,26 @@ def main(arguments: Sequence[str]) -> int:
         return stop.code if isinstance(stop.code, int) else _USAGE_ERROR
     if sys.stdin is None:
         return _unreadable("it is closed")
+    blocks = _blocks(sys.stdin.buffer)
+    is_failure = options.status is not None and options.status >= _FIRST_FAILURE
     try:
+        head = _head_of(blocks)
+        if not is_failure and (sentence := foreign(head)):
+            sys.stderr.write(f"{_PROG}: this is no body as it was sent: {sentence}\n")
+            return _USAGE_ERROR
         verdict = verify(
-            _blocks(sys.stdin.buffer),
+            chain((head,), blocks),
             tokens=options.tokens,
+            max_tokens=options.max_tokens,
             ended=options.ended,
             start=options.start,
             tag=options.tag,
             hidden_tokens=options.hidden_tokens,
+            status=options.status,
+            stream=options.stream,
+            finish=options.finish,
+            usage=options.usage,
+            ignore=options.ignore,
         )
     except OSError as error:
         return _unreadable(error.strerror or str(error))
@@ -73,7 +90,14 @@ def _parser() -> argparse.ArgumentParser:
         prog=_PROG,
         description="Judge a received stream: curl -N gateway… | inference-lab verify",
     )
-    parser.add_argument("--tokens", type=_natural, metavar="N", help="words that the answer must have")
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--tokens", type=_natural, metavar="N", help="words that the answer must have")
+    length.add_argument(
+        "--max-tokens",
+        type=_natural,
+        metavar="N",
+        help="tokens that the answer may have, its markup included",
+    )
     parser.add_argument(
         "--ended",
         choices=("unknown", "clean", "broken"),
@@ -91,6 +115,27 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="tokens that usage counts for markup which the stream does not show (default 0)",
     )
+    parser.add_argument(
+        "--status", type=_status, metavar="N", help="the response's status; from 400 on no body is an answer"
+    )
+    parser.add_argument("--stream", action="store_true", help="the client asked for a stream")
+    parser.add_argument(
+        "--finish", metavar="R", help="the finish reason that the upstream said, as chat spells it"
+    )
+    parser.add_argument(
+        "--usage",
+        choices=("asked", "not"),
+        default="not",
+        help="whether the client asked for usage (default not)",
+    )
+    parser.add_argument(
+        "--ignore",
+        type=_ignored,
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a finding, or a weight (text, shape, accounting), that is not to count; may be repeated",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -99,6 +144,20 @@ def _natural(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
         raise argparse.ArgumentTypeError(f"{text!r} is no count")
     return int(text)
+
+
+def _status(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) == 3 and int(text) in _STATUSES):
+        raise argparse.ArgumentTypeError(f"{text!r} is no status: 100 to 599")
+    return int(text)
+
+
+def _ignored(text: str) -> str:
+    try:
+        kinds_named((text,))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _tag(text: str) -> str:
@@ -112,6 +171,14 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
     read = getattr(stream, "read1", stream.read)
     while block := read(_BLOCK_BYTES):
         yield block
+
+
+def _head_of(blocks: Iterator[bytes]) -> bytes:
+    """The first bytes, as many as tell a body from what is none."""
+    head = b""
+    while len(head) < _HEAD_BYTES and (block := next(blocks, b"")):
+        head += block
+    return head
 
 
 def _as_json(verdict: Verdict) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Core: tell from a received stream alone whether a gateway's client got the right answer."""
 
 from inference_lab.oracle.judge import Ended, Usage, verify
-from inference_lab.oracle.reader import Facts, Form, Reader
-from inference_lab.oracle.verdict import Finding, Kind, Note, Outcome, Verdict, Weight
+from inference_lab.oracle.reader import Facts, Form, Reader, foreign
+from inference_lab.oracle.verdict import Finding, Kind, Note, Outcome, Verdict, Weight, kinds_named
 
 __all__ = [
     "Ended",
@@ -16,5 +16,7 @@ __all__ = [
     "Usage",
     "Verdict",
     "Weight",
+    "foreign",
+    "kinds_named",
     "verify",
 ]
