@@ -8,10 +8,10 @@ from inference_lab.testing import journal
 from inference_lab.testing.received import Received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from inference_lab.faults.incident import Incidents
-    from inference_lab.oracle import Ended, Verdict
+    from inference_lab.oracle import Ended, Usage, Verdict
     from inference_lab.testing.current import CurrentTest
     from inference_lab.testing.journal import Row
 
@@ -80,24 +80,32 @@ class Handle:
         plan_from_prompt(directive, self._incidents())
         return {"role": "user", "content": f"{text} <<fault:{directive}>>"}
 
-    def verify(
+    def verify(  # noqa: PLR0913 - what the command takes, each by its name
         self,
         response: object,
         *,
         tokens: int | None = None,
+        max_tokens: int | None = None,
         ended: Ended | None = None,
         start: int = 0,
         tag: str | None = None,
         hidden_tokens: int = 0,
+        status: int | None = None,
+        stream: bool | None = None,
+        finish: str | None = None,
+        usage: Usage = "not",
+        ignore: Iterable[str] = (),
     ) -> Verdict:
         """Judge what a client has received; see docs/verify.md.
 
         `response` is text, bytes, an iterable of either, or a response of httpx or requests. An iterable that stops
         with the client's own exception has died there. Unless `ended` says otherwise, a response that could be read is
-        taken as ended cleanly, an exception as a broken end, and bytes alone as neither.
+        taken as ended cleanly, an exception as a broken end, and bytes alone as neither. Unless `status` and `stream`
+        are given, they are the response's status and what its request asked for, where it tells them.
 
         Raises:
             TypeError: something else.
+            ValueError: both `tokens` and `max_tokens`; a name in `ignore` that is neither a finding's nor a weight's.
         """
         from inference_lab.oracle import verify  # noqa: PLC0415
 
@@ -106,10 +114,16 @@ class Handle:
         return verify(
             body,
             tokens=tokens,
+            max_tokens=max_tokens,
             ended=ended or received.ended,
             start=start,
             tag=tag,
             hidden_tokens=hidden_tokens,
+            status=received.status if status is None else status,
+            stream=received.stream if stream is None else stream,
+            finish=finish,
+            usage=usage,
+            ignore=ignore,
         )
 
     def _wanted(self, directive: str | None) -> str | None:

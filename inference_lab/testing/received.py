@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -17,12 +19,22 @@ _ERRORS = (
 _READABLE = "text, bytes, an iterable of either, or a response whose .content or .text has been read"
 
 
+_GZIP = b"\x1f\x8b"
+
+
 class Received:
-    """Blocks of a body. `ended` is what the transport has said, known once all blocks have been taken."""
+    """Blocks of a body. `ended` is what the transport has said, known once all blocks have been taken.
+
+    `status` is the response's, None where it tells none; `stream` whether its request asked for a stream, as far as the
+    response knows its request.
+    """
 
     def __init__(self, response: object) -> None:
         self.ended: Ended = "unknown"
         self._response = response
+        statuses = (getattr(response, name, None) for name in ("status_code", "status"))
+        self.status = next((status for status in statuses if type(status) is int), None)
+        self.stream = _asks_for_stream(response)
 
     def blocks(self) -> Iterator[bytes]:
         """The bytes.
@@ -42,11 +54,36 @@ class Received:
                 return
         if isinstance(response, Mapping) or not isinstance(response, Iterable):
             raise TypeError(f"verify takes {_READABLE}, not {type(response).__name__}")
+        is_first = True
         try:
             for block in response:
+                if is_first and _as_bytes(block).startswith(_GZIP) and _announces_gzip(response):
+                    raise TypeError("verify takes a body as it was sent: this one is still compressed (gzip)")
+                is_first = False
                 yield _as_bytes(block)
         except _transport_errors():
             self.ended = "broken"
+
+
+def _asks_for_stream(response: object) -> bool:
+    """Whether the request of a response of httpx or requests has a true `stream` in its body."""
+    body: object = None
+    with contextlib.suppress(RuntimeError):  # of httpx, where there is no request, or it was not read
+        request = getattr(response, "request", None)
+        body = getattr(request, "content", None) or getattr(request, "body", None)
+    if not isinstance(body, (bytes, str)):
+        return False
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(asked, dict) and asked.get("stream") is True
+
+
+def _announces_gzip(response: object) -> bool:
+    """Whether a response that its client leaves as it was sent says that it is compressed."""
+    get = getattr(getattr(response, "headers", None), "get", None)
+    return callable(get) and "gzip" in str(get("content-encoding") or "").lower()
 
 
 def _as_bytes(block: object) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import threading
@@ -147,6 +148,64 @@ def test_verify_does_what_it_is_told() -> None:
     assert lab().verify(CUT, ended="clean").outcome == "wrong"
     assert lab().verify(httpx.Response(200, content=CUT), ended="unknown").is_honest_prefix
     assert lab().verify(WHOLE, tag="xx").outcome == "wrong"
+
+
+ANSWER = b'{"choices":[{"message":{"content":"qu0000"},"finish_reason":"stop"}]}'
+STREAMED = httpx.Request("POST", "http://lab/", json={"stream": True})
+UNSTREAMED = httpx.Request("POST", "http://lab/", json={"stream": False})
+ASKED = SimpleNamespace(body=b'{"stream": true}')
+
+
+@pytest.mark.parametrize(
+    ("response", "outcome"),
+    [
+        (httpx.Response(200, content=ANSWER), "whole"),
+        (httpx.Response(200, content=ANSWER, request=UNSTREAMED), "whole"),
+        (httpx.Response(200, content=ANSWER, request=STREAMED), "wrong"),
+        (httpx.Response(200, content=WHOLE, request=STREAMED), "whole"),
+        (httpx.Response(502, content=ANSWER, request=STREAMED), "honest prefix"),
+        (httpx.Response(502, content=b"Bad Gateway"), "honest prefix"),
+        (SimpleNamespace(content=ANSWER, status_code=200, request=ASKED), "wrong"),
+        (SimpleNamespace(content=ANSWER, status=200, request=SimpleNamespace(body="no JSON")), "whole"),
+        (SimpleNamespace(content=b"", status=503, request=None), "honest prefix"),
+    ],
+)
+def test_verify_takes_status_and_stream_from_the_response_and_its_request(
+    response: object, outcome: str
+) -> None:
+    assert lab().verify(response).outcome == outcome
+    assert lab().verify(response, status=500).is_honest_prefix
+    assert lab().verify(response, status=200, stream=True).is_whole is (
+        outcome == "whole" and b"data" in response.content
+    )  # type: ignore[attr-defined]
+
+
+def test_verify_is_told_what_the_upstream_said_and_what_was_asked_for() -> None:
+    assert lab().verify(WHOLE, finish="length").findings[0].kind.value == "finish_changed"
+    lost = lab().verify(WHOLE, usage="asked")
+    assert (lost.outcome, lost.findings[0].kind.value) == ("wrong", "usage_lost")
+    assert lab().verify(WHOLE, usage="asked", ignore=["accounting"]).is_whole
+    assert lab().verify(WHOLE, max_tokens=1).outcome == "wrong"
+
+
+class Unread:
+    """A response that its client leaves as it was sent."""
+
+    def __init__(self, body: bytes, **headers: str) -> None:
+        self._body, self.headers = body, headers
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([self._body])
+
+
+def test_a_compressed_body_is_the_gateways_doing_where_no_header_says_so() -> None:
+    packed = gzip.compress(WHOLE)
+    announced = httpx.Response(200, content=packed, headers={"content-encoding": "gzip"})
+    assert lab().verify(announced).is_whole
+    for response in (httpx.Response(200, content=packed), Unread(packed), packed):
+        assert [finding.kind.value for finding in lab().verify(response).findings] == ["not_a_stream"]
+    with pytest.raises(TypeError, match="still compressed"):
+        lab().verify(Unread(packed, **{"content-encoding": "gzip"}))
 
 
 def test_verify_swallows_no_error_that_is_not_the_transports() -> None:
