@@ -91,8 +91,7 @@ class Frames:
         if self.get("sequence") == "after_done":
             found.append(Block(self.dressed(self.say(1))))
         if self.get("close", "terminator") == "hang":
-            beats = self.get("beats", "unlimited")
-            found += self.some_beats(UNLIMITED if beats == "unlimited" else int(beats))
+            found += self.beats_of_a_hang()
         return found
 
     def content(self) -> list[Block]:
@@ -282,6 +281,10 @@ class Frames:
         if waits and not ms:
             return self.some_beats(0 if beats == "unlimited" else int(beats))
         return self.some_beats(ms // each if beats == "unlimited" else min(ms // each, int(beats)))
+
+    def beats_of_a_hang(self) -> list[Block]:
+        beats = self.get("beats", "unlimited")
+        return self.some_beats(UNLIMITED if beats == "unlimited" else int(beats))
 
     def some_beats(self, count: int) -> list[Block]:
         kind = self.get("heartbeat")

@@ -71,8 +71,8 @@ class _Model(Frames):
         end = ENDS[close]
         if self.get("at", "frames") == "request":
             return Response(b"", end, status=0)
-        if self.get("status", "200") != "200" or self.get("answer_as", "sse") != "sse":
-            return self.no_stream(end)
+        if self.get("status", "200") != "200" or self.get("answer_as", "asked") not in {"asked", "sse"}:
+            return self.late_or_not(self.no_stream(end))
         pieces = self.segments(self.coded(self.spelled(self.blocks())))
         headers: list[tuple[str, str | None]] = [
             ("content-type", self.get("content_type", "text/event-stream; charset=utf-8")),
@@ -92,6 +92,24 @@ class _Model(Frames):
             close == "hang" and self.get("heartbeat") != "none" and self.get("beats") in {"none", "unlimited"}
         )
         return Response(wire, end, 200, tuple(headers), endless=endless and self.get("tear") == "none")
+
+    def late_or_not(self, plain: Response) -> Response:
+        """A whole answer, or what begins as a stream and is one."""
+        beats = self.beats(self.number("ttft_ms"))
+        if "content_type" not in self.settings and self.get("heartbeat") == "none":
+            return plain
+        hangs = plain.end == "open"
+        pieces = beats + [Block(plain.wire)] * bool(plain.wire) + self.beats_of_a_hang() * hangs
+        kind = dict(plain.headers)["content-type"] or "text/event-stream; charset=utf-8"
+        headers = (
+            ("content-type", self.get("content_type", kind)),
+            ("cache-control", "no-cache"),
+            ("content-length", None),
+            ("transfer-encoding", "chunked"),
+        )
+        wire = self.framed(pieces) + b"0\r\n\r\n" * (plain.end == KEEP)
+        endless = hangs and self.get("heartbeat") != "none" and self.get("beats") in {"none", "unlimited"}
+        return Response(wire, plain.end, 200, headers, endless=endless)
 
     def no_stream(self, end: str) -> Response:
         status = self.number("status", 200)

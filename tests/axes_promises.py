@@ -217,7 +217,7 @@ def broken_promises(
 ) -> list[str]:
     """The settings of a directive, of those named, that the response does not keep."""
     settings = settings_of(directive)
-    sse = settings.get("status", "200") == "200" and settings.get("answer_as", "sse") == "sse"
+    sse = settings.get("status", "200") == "200" and settings.get("answer_as", "asked") in {"asked", "sse"}
     if not sse or settings.get("at", "frames") != "frames" or response.endless:
         return []
     parsed = parse(response)

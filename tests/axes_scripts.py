@@ -48,8 +48,8 @@ def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
     return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0)
 
 
-def script_of(death: Death, endpoint: str, *, leg: bool = False) -> list[Event]:
-    """The events, an endless stream's only so far as the model goes."""
+def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True) -> list[Event]:
+    """The events, an endless stream's only so far as the model goes; `streaming` is what the request asked for."""
     chat = endpoint == CHAT
     position = LEG if leg else FRESH
     if leg:
@@ -67,6 +67,7 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False) -> list[Event]:
             prompt_tokens=PROMPT_TOKENS,
             include_usage=True,
             whole=lambda: respond("json_200", answer_for(endpoint)).wire,
+            streaming=streaming,
         )
     )
     return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else 600))
@@ -106,13 +107,15 @@ def shape_for(endpoint: str, death: Death) -> Shape:
 
 
 @lru_cache(maxsize=4096)
-def served(settings: tuple[tuple[str, str], ...], endpoint: str, *, leg: bool = False) -> list[Event] | None:
+def served(
+    settings: tuple[tuple[str, str], ...], endpoint: str, *, leg: bool = False, streaming: bool = True
+) -> list[Event] | None:
     """The script, on the first leg or a later one; None for a refusal, which must give a reason in one line."""
     directive = directive_of(settings)
     try:
         fault = parse_directive(directive)
         reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
-        return None if reason else script_of(fault.death, endpoint, leg=leg)
+        return None if reason else script_of(fault.death, endpoint, leg=leg, streaming=streaming)
     except ValueError as error:
         reason = str(error)
         from_table = isinstance(error, DirectiveError)

@@ -104,10 +104,10 @@ def without_effect(settings: dict[str, str], got: list[Event], endpoint: str) ->
     death = parse_directive(directive_of(settings.items())).death
     for key, value in settings.items():
         is_default = getattr(death, key) == getattr(HEALTHY, key)
-        # The request asks for usage anyway, a torn frame has nothing behind it anyway, an error, a head or a role
-        # frame may be the end anyway.
+        # The request asks for usage and a stream anyway, a torn frame has nothing behind it anyway; an error, a head
+        # or a role frame may be the end anyway.
         says_so = (
-            (key, value) == ("usage", "always")
+            (key, value) in {("usage", "always"), ("answer_as", "sse")}
             or ("tear" in settings and value in {"none", "false"})
             or (key == "done" and {"error", "at"} & settings.keys())
         )

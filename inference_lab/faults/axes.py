@@ -131,8 +131,11 @@ AXES: Final[Mapping[str, Axis]] = {
     "status": Axis(Integer(599, least=200), "an HTTP status in place of a stream"),
     "retry_after": Axis(IntegerOrHeader(U32_MAX), "a retry-after header: seconds, or an HTTP date in quotes"),
     "body": Axis(Choice("json", "flat", "html", "empty"), "the body of a status"),
-    "answer_as": Axis(Choice("sse", "json", "json_error", "html", "empty"), "a 200 that is no stream"),
-    "content_type": Axis(HeaderText(), "the stream under another content type"),
+    "answer_as": Axis(
+        Choice("asked", "sse", "json", "json_error", "html", "empty"),
+        "a stream where none was asked for (sse), or a 200 that is no stream",
+    ),
+    "content_type": Axis(HeaderText(), "the answer under another content type"),
     "heartbeat": Axis(
         Choice("none", "ping", "bare", "keep_alive", "openrouter", "event", "empty_data", "empty_delta"),
         "signs of life during a silence",

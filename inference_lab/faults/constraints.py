@@ -12,12 +12,27 @@ from typing import Final
 import msgspec
 
 from inference_lab.answers.dialects import LAB
-from inference_lab.faults.death import ALL, DEFAULTS, HEALTHY, NONE, UNLIMITED, Death, at_defaults
+from inference_lab.faults.death import (
+    ALL,
+    DEFAULTS,
+    HEALTHY,
+    NONE,
+    STREAMED,
+    UNLIMITED,
+    Death,
+    at_defaults,
+)
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.leg_keys import leg_key
 from inference_lab.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.faults.sse import KEYS as SSE_KEYS
-from inference_lab.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, UNSEEN_KEYS, WHOLE_CLOSES
+from inference_lab.faults.streaming import (
+    STREAM_KEYS,
+    STREAM_KEYS_BUT_AT,
+    STREAM_ONLY_KEYS,
+    UNSEEN_KEYS,
+    WHOLE_CLOSES,
+)
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
@@ -71,7 +86,7 @@ def _has_body(death: Death) -> bool:
         return death.body != "empty"
     if death.at == "head" and death.close == "hang":
         return not at_defaults(death, ("error", "heartbeat")) or death.done != "false"
-    return death.answer_as != "empty"
+    return death.answer_as != "empty" or death.heartbeat != "none"
 
 
 CONSTRAINTS: Final = (
@@ -80,11 +95,13 @@ CONSTRAINTS: Final = (
         STREAM_KEYS, lambda d: d.status == HEALTHY.status, "goes with a stream: status answers without one"
     ),
     Constraint(
-        STREAM_KEYS, lambda d: d.answer_as == "sse", "goes with a stream: answer_as answers without one"
+        STREAM_ONLY_KEYS,
+        lambda d: d.answer_as in STREAMED,
+        "goes with a stream: answer_as answers without one",
     ),
     Constraint(
         ("dialect",),
-        lambda d: d.dialect == LAB.name or (d.status, d.answer_as, d.at == "request") == (200, "sse", False),
+        lambda d: d.dialect == LAB.name or (d.may_stream and d.at != "request"),
         "is seen on a stream only: status, answer_as and at=request answer without one",
     ),
     Constraint(("answer_as",), lambda d: d.status == HEALTHY.status, "excludes status"),
@@ -97,7 +114,9 @@ CONSTRAINTS: Final = (
         "needs body=empty for 204 and 304",
     ),
     Constraint(
-        ("status", "answer_as"), lambda d: d.close in WHOLE_CLOSES, "needs close=terminator, fin, rst or hang"
+        ("status", "answer_as"),
+        lambda d: d.may_stream or d.close in WHOLE_CLOSES,
+        "needs close=terminator, fin, rst or hang",
     ),
     Constraint(
         ("ttft_ms",),
@@ -107,7 +126,7 @@ CONSTRAINTS: Final = (
     # how far it gets
     Constraint(UNSEEN_KEYS, lambda d: d.at == "frames", "needs at=frames: it gets no further than at says"),
     Constraint(
-        (*STREAM_KEYS_BUT_AT, "idle_ms"),
+        (*STREAM_KEYS_BUT_AT, "answer_as", "idle_ms"),
         lambda d: d.at != "request",
         "cannot be seen with at=request, which answers nothing",
     ),

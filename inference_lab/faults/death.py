@@ -18,6 +18,8 @@ from inference_lab.faults.values import Bare, Sub
 ALL: Final = "all"
 NONE: Final = Bare("none")
 UNLIMITED: Final = "unlimited"
+STREAMED: Final = ("asked", "sse")
+"""What `answer_as` says of a stream: where the request asked for one, and on any request."""
 
 
 class Close(Enum):
@@ -81,7 +83,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     status: int = 200
     retry_after: int | str | None = None
     body: str = "json"
-    answer_as: str = "sse"
+    answer_as: str = "asked"
     content_type: str | None = None
     # silence
     heartbeat: str = "none"
@@ -113,6 +115,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     name: str | None = None
     test: str | None = None
     times: int | None = None
+
+    @property
+    def may_stream(self) -> bool:
+        """Whether it is a stream on some request: neither a status nor an answer of another kind."""
+        return self.status == HEALTHY.status and self.answer_as in STREAMED
 
     @property
     def given_reasoning_key(self) -> str | None:

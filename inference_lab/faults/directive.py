@@ -14,7 +14,7 @@ import msgspec
 
 from inference_lab.faults.axes import AXES
 from inference_lab.faults.constraints import broken
-from inference_lab.faults.death import HEALTHY, LABELS, NONE, Death
+from inference_lab.faults.death import HEALTHY, LABELS, NONE, STREAMED, Death
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents
@@ -118,6 +118,14 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     def given_delay_ms(self) -> int | None:
         """The delay that was asked for, which replaces the pauses of an incident; None: it was not."""
         return self.death.delay_ms if any(key == "delay_ms" for key, _ in self.settings) else None
+
+    def in_stream(self) -> Fault:
+        """The same for a request that asked for a stream, where `sse` is what was asked for: in one spelling."""
+        row = HEALTHY if self.incident is not None else MODES[self.mode].death
+        word = HEALTHY.answer_as if row.answer_as == HEALTHY.answer_as else "sse"
+        if self.death.answer_as not in STREAMED or self.death.answer_as == word:
+            return self
+        return msgspec.structs.replace(self, death=msgspec.structs.replace(self.death, answer_as=word))
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
@@ -265,14 +273,18 @@ def _changes(row: Mode, settings: Mapping[str, Value]) -> dict[str, Value]:
 
 def _ends_at_its_head(changes: Mapping[str, Value]) -> bool:
     """Whether a stream gets no further than its head or its role frame, and no error brings a `[DONE]`."""
-    asked = {key: changes.get(key, getattr(HEALTHY, key)) for key in ("status", "answer_as", "error")}
-    healthy = all(value == getattr(HEALTHY, key) for key, value in asked.items())
-    return healthy and changes.get("at") in {"head", "role"}
+    if changes.get("at") not in {"head", "role"} or changes.get("error", HEALTHY.error) != HEALTHY.error:
+        return False
+    return not _never_streams(changes.get("status", HEALTHY.status), changes.get("answer_as", "asked"))
+
+
+def _never_streams(status: Value, answer_as: Value) -> bool:
+    return status != HEALTHY.status or answer_as not in STREAMED
 
 
 def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:
     """Keys on which a row has nothing to say to a response that does not get so far."""
-    if status != HEALTHY.status or answer_as != HEALTHY.answer_as or at == "request":
+    if _never_streams(status, answer_as) or at == "request":
         return set(_BROKEN_OFF)
     # [DONE] may follow a head or a role frame, so the row's word on it counts.
     return set() if at == HEALTHY.at else _BROKEN_OFF.keys() - {"done"}

@@ -10,7 +10,7 @@ from inference_lab.faults.death import HEALTHY, UNLIMITED
 from inference_lab.faults.directive import spelled
 from inference_lab.faults.errors import VARIANTS
 from inference_lab.faults.modes import MODES, OK
-from inference_lab.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, UNSEEN_KEYS
+from inference_lab.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, STREAM_ONLY_KEYS, UNSEEN_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,8 @@ _PLACES = {
 _GROUPS = {
     UNSEEN_KEYS: "every key of content, finish, usage and legs",
     STREAM_KEYS: "every key of a stream",
-    (*STREAM_KEYS_BUT_AT, "idle_ms"): "every other key of a stream",
+    STREAM_ONLY_KEYS: "every key of a stream but content_type and heartbeats",
+    (*STREAM_KEYS_BUT_AT, "answer_as", "idle_ms"): "every other key of a stream",
 }
 
 

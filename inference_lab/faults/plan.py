@@ -198,7 +198,7 @@ def _fate(element: Fault) -> Fate:
     if element.incident is not None:
         return Fate("text", element.incident.words, counted=counted)
     silent = death.instant_stop or death.reject != HEALTHY.reject
-    if death.at != "frames" or death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as:
+    if death.at != "frames" or not death.may_stream:
         return Fate("text", 0, counted=counted)
     if death.after_chunks == ALL or death.then == "rest":
         return Fate("text", None, silent=silent, counted=counted)

@@ -30,7 +30,9 @@ from inference_lab.faults.events import (
     said,
     single,
 )
+from inference_lab.faults.silence import HEARTBEATS, beats_behind, silence
 from inference_lab.faults.stream import DeathStream
+from inference_lab.faults.streaming import OPENED_KEYS
 from inference_lab.faults.values import Bare
 
 if TYPE_CHECKING:
@@ -93,8 +95,8 @@ def fault_script(
     """
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
-    elif death.status != HEALTHY.status or death.answer_as != HEALTHY.answer_as or not streaming:
-        events = _answered(death, whole, Said(words=source.words))
+    elif not death.may_stream or not (streaming or death.answer_as == "sse"):
+        events = _answered(death, shape, whole, Said(words=source.words))
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
@@ -135,7 +137,7 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
             if content_length < 0:
                 raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
     chunked = death.close != "eof" and death.length in {"none", "both"}
-    head = _head(death, dialect, chunked=chunked, content_length=content_length)
+    head = _head(death, dialect, dialect.content_type, chunked=chunked, content_length=content_length)
     return chain((head,), framing.broken(_spelled(drafts, death), death))
 
 
@@ -181,8 +183,11 @@ def _measure(events: Iterator[Draft], death: Death) -> int:
     return size
 
 
-def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int | None) -> Head:
-    kind = dialect.content_type if death.content_type is None else death.content_type.encode("ascii")
+def _head(
+    death: Death, dialect: Dialect, kind: bytes, *, chunked: bool = True, content_length: int | None = None
+) -> Head:
+    """The head of a stream, or of what begins like one; its content type is `kind` unless the death has its own."""
+    kind = kind if death.content_type is None else death.content_type.encode("ascii")
     headers = [(b"content-type", kind), *dialect.headers]
     if death.encoding in {"gzip", "gzip_truncated"}:
         headers.append((b"content-encoding", b"gzip"))
@@ -192,20 +197,28 @@ def _head(death: Death, dialect: Dialect, *, chunked: bool, content_length: int 
     return Head(200, tuple(headers), chunked, content_length, idle_ms)
 
 
-def _answered(death: Death, whole: Callable[[], bytes], told: Said) -> Iterator[Event]:
-    """A response that is no stream; `told` is what the whole answer says."""
+def _answered(death: Death, shape: Shape, whole: Callable[[], bytes], told: Said) -> Iterator[Event]:
+    """A response that is no stream, though it may begin like one; `told` is what the whole answer says."""
     kind, body = _body(death, whole)
+    if not at_defaults(death, OPENED_KEYS):
+        yield _head(death, shape.dialect, kind or shape.dialect.content_type)
+    else:
+        yield _whole_head(death, kind, len(body))
+    beat = Frame(HEARTBEATS.get(death.heartbeat) or shape.empty())
+    yield from silence(death, death.ttft_ms, beat)
+    if body:
+        is_answer = death.status == HEALTHY.status and death.answer_as in {"asked", "json"}
+        yield Frame(body, said=told if is_answer else NOTHING)
+    yield from beats_behind(death, beat)
+
+
+def _whole_head(death: Death, kind: bytes, size: int) -> Head:
     headers = [(b"content-type", kind)] if kind else []
     if death.retry_after is not None:
         headers.append((b"retry-after", str(death.retry_after).encode("ascii")))
     # RFC 9110 section 8.6: no content-length in a 204, and in a 304 only that of the 200 it stands for.
-    content_length = None if death.status in {204, 304} else len(body)
-    yield Head(death.status, tuple(headers), chunked=False, content_length=content_length)
-    if death.ttft_ms:
-        yield Pause(death.ttft_ms)
-    if body:
-        is_answer = death.status == HEALTHY.status and death.answer_as in {"sse", "json"}
-        yield Frame(body, said=told if is_answer else NOTHING)
+    content_length = None if death.status in {204, 304} else size
+    return Head(death.status, tuple(headers), chunked=False, content_length=content_length)
 
 
 def _body(death: Death, whole: Callable[[], bytes]) -> tuple[bytes, bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.events import Draft, Frame, Pause
+from inference_lab.faults.events import Frame, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ HEARTBEATS: Final = {
 """The heartbeats that are the same in every stream; `empty_delta` is a frame of the stream's own."""
 
 
-def silence(death: Death, ms: int, beat: Frame, *, bounded: bool = False) -> Iterator[Draft]:
+def silence(death: Death, ms: int, beat: Frame, *, bounded: bool = False) -> Iterator[Frame | Pause]:
     """A silence of `ms` with its heartbeats; `bounded`: at least as long as the asked number of beats."""
     if death.heartbeat == "none":
         if ms:
@@ -36,7 +36,13 @@ def silence(death: Death, ms: int, beat: Frame, *, bounded: bool = False) -> Ite
         yield Pause(ms - count * death.heartbeat_ms)
 
 
-def beats(death: Death, beat: Frame, count: int | None) -> Iterator[Draft]:
+def beats_behind(death: Death, beat: Frame) -> Iterator[Frame | Pause]:
+    """The heartbeats of a connection that stays open, where it shows any."""
+    if hangs_with_beats(death):
+        yield from beats(death, beat, death.beats if isinstance(death.beats, int) else None)
+
+
+def beats(death: Death, beat: Frame, count: int | None) -> Iterator[Frame | Pause]:
     """So many heartbeats, each behind its pause; None: without end."""
     pause = Pause(death.heartbeat_ms)
     sent = 0

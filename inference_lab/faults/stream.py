@@ -10,7 +10,7 @@ import msgspec
 
 from inference_lab.answers.shapes import DONE
 from inference_lab.faults.content import Cut, bursts, frames_from, words_in
-from inference_lab.faults.death import NONE, UNLIMITED
+from inference_lab.faults.death import NONE
 from inference_lab.faults.errors import error_block
 from inference_lab.faults.events import (
     FAULT_POINT,
@@ -26,7 +26,7 @@ from inference_lab.faults.events import (
     said,
 )
 from inference_lab.faults.inserts import Inserts
-from inference_lab.faults.silence import HEARTBEATS, beats, hangs_with_beats, silence
+from inference_lab.faults.silence import HEARTBEATS, beats_behind, silence
 from inference_lab.faults.stream_checks import check_stream
 
 if TYPE_CHECKING:
@@ -93,8 +93,7 @@ class DeathStream:
             yield Frame(DONE, said=SAID_DONE)
         if death.sequence.word == "after_done":
             yield self._one_more()
-        if hangs_with_beats(death):
-            yield from beats(death, self._beat(), None if death.beats == UNLIMITED else int(death.beats))
+        yield from beats_behind(death, self._beat())
 
     # -- content
 

@@ -34,6 +34,9 @@ STREAM_KEYS_BUT_AT: Final = (
     "encoding",
 )
 STREAM_KEYS: Final = (*STREAM_KEYS_BUT_AT, "at")
+# What a whole answer can show too, under the head of a stream.
+OPENED_KEYS: Final = ("content_type", "heartbeat", "heartbeat_ms", "beats")
+STREAM_ONLY_KEYS: Final = tuple(key for key in STREAM_KEYS if key not in OPENED_KEYS)
 # What a request can meet that asked for no stream.
 WHOLE_CLOSES: Final = ("terminator", "fin", "rst", "hang")
 
@@ -42,8 +45,10 @@ def acts_without_stream(death: Death) -> bool:
     """Whether a death has an effect on a request that asked for no stream."""
     if death.status != HEALTHY.status or death.at == "request":
         return True
-    if death.answer_as != HEALTHY.answer_as:
-        return death.answer_as != "json"  # which is the answer such a request gets anyway
+    if death.answer_as not in {HEALTHY.answer_as, "json"}:
+        return True
+    acts = death.ttft_ms > 0 or death.strict_params
+    if death.answer_as == "json":  # which is the answer that such a request gets anyway
+        return acts or not at_defaults(death, OPENED_KEYS)
     is_plain = at_defaults(death, STREAM_KEYS)
-    is_plain = is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
-    return is_plain and (death.ttft_ms > 0 or death.strict_params)
+    return acts and is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES

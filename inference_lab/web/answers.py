@@ -127,6 +127,8 @@ class Answers:
             lambda: asked.echo,
             attempt.take,
         )
+        if body.stream and trigger.fault is not None:
+            trigger = msgspec.structs.replace(trigger, fault=trigger.fault.in_stream())
         request.trigger = trigger.word
         tell_of_answer(request, prompt.position, trigger, asked)
         try:

@@ -81,6 +81,7 @@ def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
 
 def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat: bool) -> tuple[Value, int]:
     """An element's value, and how many bytes it sends, as far as it is shown."""
+    fault = fault.in_stream()
     leg: Value = {"leg": number, "progress": progress}
     if fault.death.times is not None:
         leg["times"] = fault.death.times

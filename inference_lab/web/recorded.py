@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.answers.end import NORMAL_FINISHES
-from inference_lab.faults.death import NONE, at_defaults
+from inference_lab.faults.death import NONE, STREAMED, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.identity import key_text
 from inference_lab.journal.row import Engine, ignored_in, parameters_of
@@ -68,7 +68,7 @@ def _ends_well(death: Death) -> bool:
         return False
     # No finish comes behind a torn frame, whatever `finish` says.
     is_answer = at_defaults(death, ("at", "status", "tear", "error", "reject"))
-    return is_answer and death.answer_as in {"sse", "json"} and death.finish != NONE
+    return is_answer and death.answer_as in {*STREAMED, "json"} and death.finish != NONE
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:

@@ -95,7 +95,7 @@ class Meeting:
 def is_whole(death: Death) -> bool:
     """Whether the answer of a stream is complete by its own account, and truly so."""
     told = death.finish is None and leg_key(death) is None
-    return told and (death.status, death.answer_as, death.at) == (200, "sse", "frames")
+    return told and (death.status, death.answer_as, death.at) == (200, "asked", "frames")
 
 
 def meet(url: str, mode: str, endpoint: str, *more: str) -> Meeting:

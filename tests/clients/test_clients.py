@@ -55,7 +55,7 @@ def meetings(url: str) -> Callable[[str], dict[str, Meeting]]:
 
 def sent(death: Death) -> int:
     """How many content frames a mode promises."""
-    if (death.status, death.answer_as, death.at) != (200, "sse", "frames"):
+    if (death.status, death.answer_as, death.at) != (200, "asked", "frames"):
         return 0
     return TOKENS if death.after_chunks == ALL or death.then == "rest" else int(death.after_chunks)
 

@@ -96,13 +96,13 @@ def check_end(connection: Connection, wanted: Response, directive: str) -> None:
         assert connection.response().json == {"status": "ok"}
 
 
-def meet(server: Server, endpoint: str, *directives: str, tls: bool = False) -> None:
+def meet(server: Server, endpoint: str, *directives: str, tls: bool = False, stream: bool = True) -> None:
     """All of them at once, each on a connection of its own, so that their waits pass together."""
     with ExitStack() as stack:
         connections = []
         for directive in directives:
             connection = stack.enter_context(Connection(server.address, tls=tls))
-            connection.send(asked(endpoint, directive))
+            connection.send(asked(endpoint, directive, stream=stream))
             connections.append(connection)
         for connection, directive in zip(connections, directives, strict=True):
             try:

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 HIT = "ok;after_chunks=3;delay_ms=0"
 """A healthy stream of three words, to change something about."""
 
+BEGIN_AS_STREAMS = (
+    "ok;answer_as=json;content_type=text/event-stream;ttft_ms=35;heartbeat=ping;heartbeat_ms=10",
+    "ok;answer_as=json_error;heartbeat=empty_delta;ttft_ms=25;heartbeat_ms=10;close=rst",
+    "stall;answer_as=json;heartbeat=event;heartbeat_ms=5",
+    "empty_200;content_type=text/event-stream",
+)
 # One directive or more for each value; a key with a number is met with a few.
 DIRECTIVES: dict[str, tuple[str, ...]] = {
     "after_chunks": ("ok;after_chunks=0", "ok;after_chunks=9", "ok;after_chunks=all", "ok;after_chunks=20"),
@@ -153,9 +159,10 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
     ),
     "body": tuple(f"ok;status=500;body={word}" for word in ("json", "flat", "html", "empty")),
     "answer_as": (
-        *tuple(f"ok;answer_as={word}" for word in ("sse", "json", "json_error", "html", "empty")),
+        *tuple(f"ok;answer_as={word}" for word in ("asked", "sse", "json", "json_error", "html", "empty")),
         "ok;answer_as=json_error;code=7;message=no;type=sad",
         "reset;answer_as=json",
+        *BEGIN_AS_STREAMS,
     ),
     "content_type": ("ok;content_type=text/event-stream", 'ok;content_type="text/plain, or so"'),
     "heartbeat": (
@@ -269,6 +276,18 @@ def test_each_value_puts_its_bytes_on_the_wire_and_ends_as_it_says(
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
 def test_each_preset_is_its_line_of_axes(server: Server, endpoint: str) -> None:
     meet(server, endpoint, *(QUICKER.get(name, name) for name in PRESETS if acts_on(endpoint, name)))
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
+def test_a_stream_may_come_where_none_was_asked_for(server: Server, endpoint: str) -> None:
+    streams = (
+        *DIRECTIVES["close"],
+        *DIRECTIVES["chunk_error"],
+        *DIRECTIVES["heartbeat"],
+        *DIRECTIVES["at"][3:],
+    )
+    said = (f"{directive};answer_as=sse" for directive in streams if acts_on(endpoint, directive))
+    meet(server, endpoint, *said, *BEGIN_AS_STREAMS, stream=False)
 
 
 @pytest.mark.parametrize("endpoint", [CHAT, COMPLETIONS])
