@@ -26,6 +26,7 @@ PRESETS = {
     "abort_finish": "ok;after_chunks=3;finish=abort",
     "heartbeat_stall": "stall;heartbeat=ping;heartbeat_ms=1000",
     "slow_but_alive": "ok;after_chunks=3;then=rest;heartbeat=ping;heartbeat_ms=1000;beats=5",
+    "crawl": "ok;after_chunks=8;delay_ms=10;then=rest;rest_delay_ms=1000",
     "tool_call_eof": "ok;after_chunks=4;content=tool_call;finish=none;done=false",
     "cut_conn_close": "cut_between_frames;close=fin_close",
     "torn_frame_clean": "cut_mid_frame;close=terminator",
@@ -148,5 +149,5 @@ SAYS_NOTHING = {"after_chunks": "0", "finish": "stop", "usage_off_by": "+1"}
 OF_CONTENT_AND_TAIL = {
     *("after_chunks", "content", "reasoning_key", "tokens_per_frame", "frame_bytes", "tear", "malformed"),
     *("sequence", "then", "pause_ms", "text_in_finish", "finish", "error", "code", "message", "type", "done"),
-    *("close", "idle_ms", "chunk_error", "heartbeat", "empty_finish", "usage_off_by"),
+    *("rest_delay_ms", "close", "idle_ms", "chunk_error", "heartbeat", "empty_finish", "usage_off_by"),
 }

@@ -108,6 +108,7 @@ def without_effect(settings: dict[str, str], got: list[Event], endpoint: str) ->
         # or a role frame may be the end anyway.
         says_so = (
             (key, value) in {("usage", "always"), ("answer_as", "sse")}
+            or (key == "rest_delay_ms" and "gap_ms" in settings)  # the gaps are wider
             or ("tear" in settings and value in {"none", "false"})
             or (key == "done" and {"error", "at"} & settings.keys())
         )

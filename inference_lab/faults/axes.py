@@ -88,6 +88,7 @@ AXES: Final[Mapping[str, Axis]] = {
     ),
     "then": Axis(Choice("end", "rest"), "behind the fault point: the tail, or first the rest of the answer"),
     "pause_ms": Axis(_MS, "silence at the fault point"),
+    "rest_delay_ms": Axis(_MS, "then=rest: milliseconds between the frames behind the fault point"),
     "error": Axis(Choice("none", *VARIANTS), "an error in the stream"),
     "code": Axis(Code(), "the error's code"),
     "message": Axis(Text(), "the error's message"),

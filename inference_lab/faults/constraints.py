@@ -180,7 +180,9 @@ CONSTRAINTS: Final = (
     ),
     # the fault point
     Constraint(
-        ("pause_ms",), lambda d: d.then == "rest", "needs then=rest: at an end there is nothing behind it"
+        ("pause_ms", "rest_delay_ms"),
+        lambda d: d.then == "rest",
+        "needs then=rest: at an end there is nothing behind it",
     ),
     Constraint(
         ("then",),
@@ -379,7 +381,7 @@ def broken(death: Death, settings: Mapping[str, object], row: Death) -> str | No
 
     `settings` are what a directive gives, `row` is its mode's death.
     """
-    own = {key for key, value in settings.items() if value != getattr(row, key)}
+    own = {key for key, value in settings.items() if getattr(row, key) not in {value, getattr(death, key)}}
     given = own | {key for key in DEFAULTS if getattr(death, key) != getattr(HEALTHY, key)}
     for constraint in CONSTRAINTS:
         counted = own if constraint.own else given

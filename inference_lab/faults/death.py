@@ -56,6 +56,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     sequence: Sub = Sub("none")
     then: str = "end"
     pause_ms: int = 0
+    rest_delay_ms: int | None = None
     # the tail
     error: str = "none"
     code: int | str | Bare | None = None

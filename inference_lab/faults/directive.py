@@ -241,6 +241,11 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
             changes["done"] = "true" if VARIANTS[str(settings["error"])].done else "false"
         elif _ends_at_its_head(changes):
             changes["done"] = "false"
+    if (
+        changes.get("rest_delay_ms") == changes.get("delay_ms", HEALTHY.delay_ms)
+        and not row.death.rest_delay_ms
+    ):
+        del changes["rest_delay_ms"]  # the pace that it has anyway
     given = frozenset(changes) & _OVER_DIALECT
     death = msgspec.structs.replace(HEALTHY, **changes, given=given)
     reason = broken(death, settings, row.death)

@@ -37,6 +37,7 @@ CONTENT_KEYS: Final = (
     "sequence",
     "then",
     "pause_ms",
+    "rest_delay_ms",
     "text_in_finish",
     "finish",
     "empty_finish",

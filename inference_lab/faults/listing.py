@@ -95,6 +95,8 @@ def _default(key: str) -> str:
     value = getattr(HEALTHY, key)
     if key == "finish":
         return "what the engine would say"
+    if key == "rest_delay_ms":
+        return "that of delay_ms"
     if key == "dialect":
         return "the model's"
     if key == "beats":

@@ -64,6 +64,10 @@ MODES: Final[Mapping[str, Mode]] = {
     "slow_but_alive": Mode(
         {"after_chunks": 3, "then": "rest", "heartbeat": "ping", "beats": 5}, "a server in a long prefill"
     ),
+    "crawl": Mode(
+        {"after_chunks": 8, "delay_ms": 10, "then": "rest", "rest_delay_ms": 1000},
+        "an overcommitted GPU, at whose word a second no idle timer fires",
+    ),
     "tool_call_eof": Mode(
         {"after_chunks": 4, "content": "tool_call", "finish": NONE, "done": "false"}, "opencode's reports"
     ),

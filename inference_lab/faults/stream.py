@@ -57,6 +57,8 @@ class DeathStream:
         self._inserts = Inserts(death, shape, prompt_tokens)
         self._usage_asked = include_usage
         self._pause = Pause(death.delay_ms) if death.delay_ms else None
+        rest_ms = death.delay_ms if death.rest_delay_ms is None else death.rest_delay_ms
+        self._rest_pause = Pause(rest_ms) if rest_ms else None
         self._first = True
         self._tokens = 0
         self._cut = cut = Cut(death, source)
@@ -144,6 +146,7 @@ class DeathStream:
         if death.tear.word != "none":
             yield from self._said(self._torn())
         yield FAULT_POINT
+        self._pause = self._rest_pause
         for frame in self._disorder():
             yield from self._paced(Frame(frame))
         again = [Frame(frame, said=said(0)) for frame in repeated or ()]

@@ -31,6 +31,7 @@ def check_stream(death: Death, shape: Shape, cut: Cut, inserts: Inserts) -> None
         _check_padding(death, shape, cut, inserts)
         _check_tear(death, shape, cut, inserts)
         _check_sequence(death, cut)
+        _check_rest(death, cut)
         _check_leg(death, cut)
     _check_first_frames(death, shape, cut)
 
@@ -66,6 +67,13 @@ def _check_sequence(death: Death, cut: Cut) -> None:
             raise ValueError(
                 f"sequence={word}:{number} needs as many frames behind the fault point: {rest} are left"
             )
+
+
+def _check_rest(death: Death, cut: Cut) -> None:
+    frames = cut.words > cut.place or death.malformed or death.finish != NONE or death.error != "none"
+    others = death.usage == "always" or death.sequence.word in {"dup", "choices_null", "choices_empty"}
+    if death.rest_delay_ms is not None and not (frames or others):
+        raise ValueError("rest_delay_ms needs a frame behind the fault point: there is none in this stream")
 
 
 def _check_leg(death: Death, cut: Cut) -> None:

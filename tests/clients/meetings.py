@@ -106,6 +106,10 @@ def meet(url: str, mode: str, endpoint: str, *more: str) -> Meeting:
         settings.append(f"heartbeat_ms={_BEAT_MS}")
         # Heartbeats keep a limit on silence from ever being reached: they stop, or the clients would not.
         settings += [f"beats={_BEATS}"] * (death.close == "hang")
+    if (
+        death.rest_delay_ms is not None
+    ):  # a crawl that a test can wait for, in an answer that is long enough for it
+        settings += ["rest_delay_ms=3", "after_chunks=3"]
     ask = Ask(
         url,
         _ENDPOINTS[endpoint],

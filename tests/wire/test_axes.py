@@ -77,6 +77,7 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
     ),
     "then": ("ok;after_chunks=2;then=rest",),
     "pause_ms": ("ok;after_chunks=2;then=rest;pause_ms=40",),
+    "rest_delay_ms": ("ok;after_chunks=2;then=rest;delay_ms=0;rest_delay_ms=15", "crawl;rest_delay_ms=0"),
     "error": tuple(f"{HIT};finish=none;error={name}" for name in ERRORS),
     "code": tuple(
         f"{HIT};finish=none;error={name};code={code}"
@@ -257,6 +258,7 @@ OVER_TLS = (
 QUICKER = {
     "heartbeat_stall": "heartbeat_stall;heartbeat_ms=10",
     "slow_but_alive": "slow_but_alive;heartbeat_ms=5",
+    "crawl": "crawl;rest_delay_ms=20",
 }
 
 

@@ -27,7 +27,7 @@ USAGE = {"stream_options": {"include_usage": True}}
 ENDS = {"reset": RST, "rst_after_done": RST, "rst_after_complete": RST} | dict.fromkeys(
     ("stall", "heartbeat_stall", "hang_after_done"), OPEN
 )
-HASTE = {"slow_but_alive": ";heartbeat_ms=20"}
+HASTE = {"slow_but_alive": ";heartbeat_ms=20", "crawl": ";rest_delay_ms=20"}
 # `echo_…` are met by later legs only, and `stale` needs a connection that lives on.
 PRESETS = [name for name in TABLE if not name.startswith("echo_") and name != "stale_connection"]
 
