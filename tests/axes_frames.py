@@ -15,8 +15,8 @@ UNLIMITED = 3
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The healthy answer of the request: words, finish reason, prompt tokens, whether usage was asked for, and with
-    which word it begins."""
+    """The healthy answer of the request: words, finish reason, prompt tokens, whether usage was asked for, with which
+    word it begins, and how many words a thinking model thinks."""
 
     stream: Stream
     words: int
@@ -24,6 +24,7 @@ class Answer:
     prompt_tokens: int
     usage_asked: bool = True
     begins: int = 0
+    reasons: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +140,8 @@ class Frames:
             found.append(Block(self.dressed(head + b'"choices":' + choices + b"}\n\n")))
         if rest:
             found += self.beats(self.number("pause_ms"), waits=True)
+            if self.get("content") == "reasoning":
+                return found + self.thinking_on(place)
             while self.fresh < self.end:
                 found.append(Block(self.dressed(self.say(self.size(place), limit))))
                 place += 1
@@ -177,6 +180,33 @@ class Frames:
         if stream.chat:
             return stream.delta({self.get("reasoning_key", "reasoning_content"): text})
         return stream.piece(text if first else "<think>" + text)
+
+    def thinking_on(self, place: int) -> list[Block]:
+        """The rest behind some reasoning: more of it up to what the model thinks, then text, in the answer's ids."""
+        due = [(True, index, 1) for index in range(self.fresh, self.answer.reasons)]
+        due += [
+            (False, index, 1 + (not index) * len(lab_ids("</think>"))) for index in range(self.answer.words)
+        ]
+        found: list[Block] = []
+        while due:
+            thinks, first, _ = due[0]
+            text = "" if thinks or first or self.stream.chat else "</think>"
+            words = 0
+            while due and words < self.size(place) and due[0][0] == thinks:
+                if self.tokens + due[0][2] > self.answer.words:
+                    due = []
+                    break
+                _, index, ids = due.pop(0)
+                text += word(self.stream.tag, index).upper() if thinks else word(self.stream.tag, index)
+                self.tokens += ids
+                words += 1
+            place += 1
+            key = self.get("reasoning_key", "reasoning_content")
+            if words:
+                in_key = thinks and self.stream.chat
+                frame = self.stream.delta({key: text}) if in_key else self.stream.text(text)
+                found.append(Block(self.dressed(frame)))
+        return found
 
     def say_call(self, place: int, content: str, *, accent: bool) -> bytes:
         """Frame `place` of a call that ends, or of two."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import islice
 
-from inference_lab.answers.answer import healthy
+from inference_lab.answers.answer import Limits
 from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import DIALECTS
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
@@ -18,14 +18,14 @@ from inference_lab.formats import LAB
 from inference_lab.progress.position import locate, restarted
 from inference_lab.prompts.calls import CallTarget
 from inference_lab.web.checks import without_effect as without_effect_on
-from inference_lab.web.source import AnswerSource
+from inference_lab.web.source import AnswerSource, answer_of
 from tests.axes_frames import Answer
 from tests.axes_model import Response, respond
 from tests.axes_values import directive_of
 from tests.wire.contract import Stream, word
 from tests.wire.rawclient import CHAT, COMPLETIONS
 
-WORDS, PROMPT_TOKENS = 10, 5
+WORDS, PROMPT_TOKENS, REASONING = 10, 5, 4
 FRESH = locate(LAB, "p266")
 PASSED_ON = 5
 LEG = locate(LAB, "p266" + "".join(word("qu", index) for index in range(PASSED_ON)))
@@ -45,7 +45,7 @@ ENDS = {
 
 def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
     stream = Stream(endpoint, IDENTS[endpoint], 1, "m", "qu")
-    return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0)
+    return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0, reasons=REASONING)
 
 
 def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True) -> list[Event]:
@@ -58,7 +58,7 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool
         death = found
     if death.restart:
         position = restarted(LAB, position)
-    plan = healthy(LAB, position, chat=chat, max_tokens=WORDS)
+    plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS), chat=chat)
     events = single(
         fault_script(
             death,

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
+from inference_lab.answers.dialects import DIALECTS
 from inference_lab.faults.directive import parse_directive
 from inference_lab.faults.events import Pause
+from inference_lab.oracle import verify
 from tests.axes_scripts import WORDS, served
+from tests.lab import FAMILIES, REASONING, MemoryLab, files, write
 from tests.wire.rawclient import CHAT, COMPLETIONS
+
+if TYPE_CHECKING:
+    from tests.wire.rawclient import Received
 
 
 def pauses(fault: str, path: str = CHAT) -> list[int]:
@@ -79,3 +88,142 @@ def test_a_rest_without_a_frame_has_no_pace() -> None:
         settings = f"after_chunks={WORDS};then=rest;finish=none;rest_delay_ms=5{more}"
         events = served(tuple(part.partition("=")[::2] for part in settings.split(";")), CHAT)
         assert (events is not None) == is_served, more
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> MemoryLab:
+    """A model of each format that thinks and one that does not."""
+    return MemoryLab(write(tmp_path_factory.mktemp("then_rest"), files()))
+
+
+THOUGHTS = "ok;delay_ms=0;content=reasoning"
+OWN: dict[str, Any] = {
+    CHAT: {"messages": [{"role": "user", "content": "hi"}]},
+    COMPLETIONS: {"prompt": "p266"},
+}
+
+
+def ask(lab: MemoryLab, model: str, path: str, fault: str | None = None, **more: Any) -> Received:
+    body = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **OWN[path], **more}
+    got = lab.exchange(path, body, {"x-inference-lab-fault": fault} if fault else {})
+    assert got.status == 200, got.raw
+    return got
+
+
+def told(got: Received) -> tuple[list[tuple[str, str]], str | None, int]:
+    """The words of a stream with their channels, how it finished, and what it counted."""
+    words: list[tuple[str, str]] = []
+    finish, tokens = None, -1
+    for event in got.body.split(b"\n\n"):
+        if not event.startswith(b"data: {"):
+            continue
+        frame = json.loads(event[6:])
+        tokens = frame["usage"]["completion_tokens"] if frame.get("usage") else tokens
+        for choice in frame["choices"]:
+            said = choice["delta"] if "delta" in choice else {"text": choice["text"]}
+            words += [(key, text) for key, text in said.items() if key != "role" and text]
+            finish = choice["finish_reason"] or finish
+    return words, finish, tokens
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("thinks", [True, False])
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("frames", [1, 5, REASONING, REASONING + 3])
+def test_behind_some_thoughts_comes_what_a_leg_behind_them_would_be_given(
+    lab: MemoryLab, family: str, path: str, frames: int, *, thinks: bool
+) -> None:
+    model = f"{family}-thinks" if thinks else family
+    cut = f"mid_reasoning;delay_ms=0;usage=always;after_chunks={frames}"
+    for limit in (None, 12, 20):
+        limited: dict[str, Any] = {} if limit is None else {"max_tokens": limit}
+        before, _, said_ids = told(ask(lab, model, path, cut, **limited))
+        got = ask(lab, model, path, f"{THOUGHTS};after_chunks={frames};then=rest;pause_ms=5", **limited)
+        words, finish, ids = told(got)
+        assert words[:frames] == before
+        text = "".join(word for _, word in before)
+        own = (
+            {"messages": [*OWN[CHAT]["messages"], {"role": "assistant", "reasoning_content": text}]}
+            if path == CHAT
+            else {"prompt": OWN[COMPLETIONS]["prompt"] + text}
+        )
+        if limit is not None and limit <= said_ids:
+            assert (words[frames:], finish, ids) == ([], "length", said_ids)
+            continue
+        left = {} if limit is None else {"max_tokens": limit - said_ids}
+        rest, leg_finish, leg_ids = told(ask(lab, model, path, None, **own, **left))
+        assert words[frames:] == rest
+        assert (finish, ids) == (leg_finish, said_ids + leg_ids)
+        if path == CHAT:
+            channels = [channel for channel, _ in words]
+            assert channels == sorted(channels, reverse=True), "reasoning first, then content"
+            thoughts = channels.count("reasoning_content")
+            assert thoughts == max(frames, REASONING * thinks) or finish == "length"
+        verdict = verify(got.body, ended="clean")
+        assert verdict.outcome == "whole" or len(rest) == 0, verdict
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_goes_on_thinking_and_then_says_the_rest(
+    lab: MemoryLab, dialect: str, path: str
+) -> None:
+    for more in ("", ";tokens_per_frame=varied", ";tokens_per_frame=4;usage=every_chunk", ";sequence=dup:2"):
+        got = ask(lab, "lab-thinks", path, f"{THOUGHTS};after_chunks=2;then=rest;dialect={dialect}{more}")
+        verdict = verify(got.body)
+        if "dup" in more:
+            assert verdict.outcome == "wrong"
+        else:
+            assert verdict.outcome == "whole", verdict
+            assert verdict.words == {"reasoning": max(REASONING, 6 * ("=4" in more) + 2), "text": 40}
+
+
+def test_a_frame_holds_words_of_one_channel_only(lab: MemoryLab) -> None:
+    fault = f"{THOUGHTS};after_chunks=1;then=rest;tokens_per_frame=3"
+    for path in (CHAT, COMPLETIONS):
+        words, _, _ = told(ask(lab, "lab-thinks", path, fault, max_tokens=20))
+        sizes = [len(text.split()) for _, text in words]
+        assert sizes[:4] == [3, 3, 2, 3]
+        assert words[2][1].isupper()
+        assert words[3][1].removeprefix("</think>").islower()
+
+
+def test_a_pause_in_the_thoughts_has_heartbeats_and_a_pace_behind_it() -> None:
+    beats = "heartbeat=ping;heartbeat_ms=30;pause_ms=70"
+    fault = f"ok;content=reasoning;after_chunks=2;then=rest;rest_delay_ms=5;{beats}"
+    assert pauses(fault)[:6] == [10, 10, 30, 30, 10, 5]
+
+
+def test_where_the_limit_is_passed_already_nothing_is_left_to_say(lab: MemoryLab) -> None:
+    words, finish, ids = told(
+        ask(lab, "lab-thinks", CHAT, f"{THOUGHTS};after_chunks=9;then=rest", max_tokens=6)
+    )
+    assert len(words) == 9
+    assert finish == "length"
+    assert ids > 9
+
+
+def test_a_leg_in_its_thoughts_goes_on_there_and_one_behind_them_is_refused(lab: MemoryLab) -> None:
+    fault = f"{THOUGHTS};after_chunks=2;then=rest"
+    text = "".join(word for _, word in told(ask(lab, "lab-thinks", COMPLETIONS, fault))[0])
+    head = text[: text.index("0003")]
+    on = "".join(
+        word for _, word in told(ask(lab, "lab-thinks", COMPLETIONS, fault, prompt=f"p266{head}"))[0]
+    )
+    assert head + on == text
+    body = {"model": "lab-thinks", "stream": True, "prompt": f"p266{text[: text.rindex('0003')]}"}
+    refused = lab.exchange(COMPLETIONS, body, {"x-inference-lab-fault": fault})
+    assert "the answer has already left its reasoning" in refused.error["message"]
+
+
+def test_every_word_that_is_told_by_ids_has_one(lab: MemoryLab) -> None:
+    fault = f"{THOUGHTS};after_chunks=2;then=rest"
+    got = ask(lab, "lab-thinks", COMPLETIONS, fault, return_token_ids=True)
+    ids = [
+        number
+        for event in got.body.split(b"\n\n")
+        if event.startswith(b"data: {")
+        for choice in json.loads(event[6:])["choices"]
+        for number in choice.get("token_ids") or ()
+    ]
+    assert len(ids) == told(got)[2]

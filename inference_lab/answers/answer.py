@@ -7,7 +7,7 @@ An answer is one function of tag and shape, and a leg is the rest of it, to the 
 prompt ends: first what completes a torn word or tag, then plain words.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -30,12 +30,24 @@ def word(tag: str, index: int, *, reasoning: bool = False) -> str:
     return spell(tag.upper() if reasoning else tag, index)
 
 
+Finish: TypeAlias = Literal["stop", "length", "tool_calls"]
+
+
 class Plan(msgspec.Struct, frozen=True):
     """A healthy answer: its pieces, its finish reason and the ids of all its raw text."""
 
     pieces: Pieces
-    finish: Literal["stop", "length", "tool_calls"]
+    finish: Finish
     completion_tokens: int
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an answer ends: see `healthy`."""
+
+    reasoning_words: int = 0
+    answer_words: int | None = None
+    max_tokens: int | None = None
+    context_left: int | None = None
 
 
 def fault_pieces(
@@ -65,9 +77,7 @@ def fault_pieces(
             raise ValueError("the answer is already in its tool call")
         writer.close_reasoning(place.index)
     else:
-        if place.channel != "reasoning" and position.region:
-            raise ValueError("the answer has already left its reasoning")
-        writer.open_reasoning()
+        writer.enter_reasoning()
     writer.shift(shift)
     writer.words(channel, None)
     return Pieces(tuple(writer.segments))
@@ -119,22 +129,35 @@ def healthy(
     if not reasoning_words:
         writer.place = position.call_place(style) or writer.place
         writer.load()
-    finish: Literal["stop", "length", "tool_calls"] = "length" if answer_words is None else "stop"
+    finish: Finish = "length" if answer_words is None else "stop"
     if writer.place.channel in {"call", "end"}:
         finish = "tool_calls" if chat else "stop"
         writer.announce_unnamed(chat=chat)
         writer.finish_call()
     else:
-        default = DEFAULT_WORDS if max_tokens is None else None
         if writer.place.channel == "start" and reasoning_words:
             writer.open_reasoning()
         writer.close_reasoning(reasoning_words)
-        stop = default if answer_words is None else answer_words
-        # A word that is begun is brought to its end, even past the answer's.
-        writer.words("text", None if stop is None else max(stop, writer.index + bool(writer.completion)))
-    limits = [limit for limit in (max_tokens, context_left) if limit is not None]
-    cut = fit(tuple(writer.segments), min(limits, default=None))
-    return Plan(Pieces(cut.segments), "length" if cut.is_short else finish, cut.tokens)
+        writer.content(answer_words, max_tokens)
+    return writer.plan(finish, max_tokens, context_left)
+
+
+def thinking_on(style: Format, position: Position, words: int, limits: Limits, *, shift: int = 0) -> Plan:
+    """The rest of the whole answer of a fault that says so many `words` of reasoning and then goes on.
+
+    They are those of `fault_pieces`. Behind them is what a leg would be given that begins there: reasoning up to
+    their limit, closed at once where that is passed, then the content.
+
+    Raises:
+        ValueError: see `fault_pieces`.
+    """
+    writer = _Writer(style, position)
+    writer.enter_reasoning()
+    writer.shift(shift)
+    writer.close_reasoning(max(limits.reasoning_words, writer.index + words))
+    writer.content(limits.answer_words, limits.max_tokens)
+    finish: Finish = "length" if limits.answer_words is None else "stop"
+    return writer.plan(finish, limits.max_tokens, limits.context_left)
 
 
 class _Writer:
@@ -185,6 +208,28 @@ class _Writer:
         if words:
             self.completion = ""
             self.index = max(0, self.index + words)
+
+    def content(self, answer_words: int | None, max_tokens: int | None) -> None:
+        """Words of text up to the answer's end; one that is begun is brought to its own, even past that."""
+        default = DEFAULT_WORDS if max_tokens is None else None
+        stop = default if answer_words is None else answer_words
+        self.words("text", None if stop is None else max(stop, self.index + bool(self.completion)))
+
+    def plan(self, finish: Finish, max_tokens: int | None, context_left: int | None) -> Plan:
+        """What is written, as far as the limits go."""
+        limits = [limit for limit in (max_tokens, context_left) if limit is not None]
+        cut = fit(tuple(self.segments), min(limits, default=None))
+        return Plan(Pieces(cut.segments), "length" if cut.is_short else finish, cut.tokens)
+
+    def enter_reasoning(self) -> None:
+        """Go on in the block that is open, or open it.
+
+        Raises:
+            ValueError: the answer has left it behind.
+        """
+        if self.channel != "reasoning" and self._position.region:
+            raise ValueError("the answer has already left its reasoning")
+        self.open_reasoning()
 
     def open_reasoning(self) -> None:
         """Open the block, unless the place is inside one."""

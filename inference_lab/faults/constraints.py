@@ -186,8 +186,8 @@ CONSTRAINTS: Final = (
     ),
     Constraint(
         ("then",),
-        lambda d: d.after_chunks != ALL and d.content == "text",
-        "=rest needs a number of after_chunks, and text",
+        lambda d: d.after_chunks != ALL and (d.content == "text" or (d.thinks_on and _at_least(d, 1))),
+        "=rest needs a number of after_chunks, and text, or reasoning with after_chunks of at least 1",
     ),
     Constraint(
         ("content",),

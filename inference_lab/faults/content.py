@@ -33,10 +33,10 @@ class Source(Protocol):
 
     @property
     def words(self) -> int:
-        """How many words of text the rest of the whole answer has."""
+        """How many words the rest of the whole answer has."""
 
     def endless(self, content: str) -> Pieces:
-        """The answer in one channel, without end.
+        """The answer in one channel, without end; where it goes on behind its reasoning, all of it.
 
         Raises:
             ValueError: the answer so far has left this channel behind.
@@ -47,7 +47,7 @@ class Cut:
     """The answer of `death`, cut at the fault point.
 
     `frames` content frames stand in front of it, `place` is the piece behind them. `is_whole` says that they are the
-    whole answer; `words` is how many words of text that has, `finish` its finish reason.
+    whole answer; `words` is how many words that has, `finish` its finish reason.
 
     Raises:
         ValueError: the answer so far has left the death's channel behind.
@@ -142,8 +142,13 @@ def bursts(
 
 
 def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
+    """So many pieces in one, of one channel each: a frame has a place for one only."""
+    ahead = next(pieces, None)
     for size in sizes:
-        group = list(islice(pieces, size))
+        group: list[Piece] = []
+        while ahead is not None and len(group) < size and ahead.channel == (group or [ahead])[0].channel:
+            group.append(ahead)
+            ahead = next(pieces, None)
         if not group:
             return
         yield msgspec.structs.replace(

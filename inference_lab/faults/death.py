@@ -123,6 +123,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         return self.status == HEALTHY.status and self.answer_as in STREAMED
 
     @property
+    def thinks_on(self) -> bool:
+        """Whether the fault point is in the reasoning of an answer that goes on behind it."""
+        return self.content == "reasoning" and self.then == "rest"
+
+    @property
     def given_reasoning_key(self) -> str | None:
         """The key of reasoning that the directive gives itself; None: the dialect's."""
         return self.reasoning_key if "reasoning_key" in self.given else None

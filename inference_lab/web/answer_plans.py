@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from inference_lab.answers.answer import healthy
+from inference_lab.answers.answer import Limits, healthy
 from inference_lab.errors import ApiError, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
 from inference_lab.tokens import FIRST_TEXT_WORD
 from inference_lab.web.endpoints import call_target_of
 from inference_lab.web.requests import Common
+from inference_lab.web.source import answer_of
 
 if TYPE_CHECKING:
     from inference_lab.answers.answer import Plan
@@ -76,17 +77,20 @@ def pieces_made(death: Death, source: AnswerSource) -> int:
     return max(shown, source.words + further) if death.then == "rest" else shown
 
 
-def text_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
-    """The whole answer as a fault plays it: text only, and past the context rather than refused."""
+def fault_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, death: Death) -> Plan:
+    """The whole answer as a fault plays it: text unless it says otherwise, and past the context rather than refused.
+
+    Raises:
+        ValueError: see `answer_of`.
+    """
     config = accepted.served.config
-    return healthy(
-        accepted.served.style,
-        prompt.position,
-        chat=endpoint.is_chat,
+    limits = Limits(
+        reasoning_words=config.answer.reasoning if prompt.thinking else 0,
         answer_words=config.answer.tokens,
         max_tokens=accepted.body.token_limit,
         context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
     )
+    return answer_of(accepted.served.style, prompt.position, death, limits, chat=endpoint.is_chat)
 
 
 def context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:

@@ -24,9 +24,9 @@ from inference_lab.web.answer_plans import (
     call_to_make,
     context_exceeded,
     engine_plan,
+    fault_plan,
     pieces_made,
     require_ids,
-    text_plan,
 )
 from inference_lab.web.checks import refuse_leg_keys, without_effect
 from inference_lab.web.directives import Directives
@@ -207,7 +207,7 @@ class Answers:
         completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
         if death.restart:
             prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
-        answer = text_plan(endpoint, accepted, prompt)
+        answer = fault_plan(endpoint, accepted, prompt, death)
         source = AnswerSource(
             style, prompt.position, answer, death, chat=endpoint.is_chat, call=call_to_make(body, prompt)
         )
@@ -237,7 +237,7 @@ class Answers:
         source = AnswerSource(
             accepted.served.style,
             prompt.position,
-            text_plan(endpoint, accepted, prompt),
+            fault_plan(endpoint, accepted, prompt, fault.death),
             fault.death,
             chat=chat,
             call=call_to_make(accepted.body, prompt),

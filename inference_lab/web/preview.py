@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from inference_lab.answers.answer import healthy, word
+from inference_lab.answers.answer import Limits, word
 from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
@@ -21,7 +21,7 @@ from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATE
 from inference_lab.progress.position import locate, restarted
 from inference_lab.tokens import encode
 from inference_lab.web.checks import without_effect
-from inference_lab.web.source import AnswerSource
+from inference_lab.web.source import AnswerSource, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -121,7 +121,7 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     position = locate(style, _PROMPT + word(fresh.tag, progress - 1)) if progress else fresh
     if death.restart:
         position = restarted(style, position)
-    answer = healthy(style, position, chat=chat, max_tokens=WORDS)
+    answer = answer_of(style, position, death, Limits(max_tokens=WORDS), chat=chat)
     source = AnswerSource(style, position, answer, death, chat=chat, call=position.first_tool)
     dialect = DIALECTS[death.dialect or LAB.name]
     prefix = dialect.id_prefix or (CHAT_PREFIX if chat else COMPLETIONS_PREFIX)

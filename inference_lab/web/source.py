@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.answers.answer import call_pieces, fault_pieces
+from inference_lab.answers.answer import call_pieces, fault_pieces, healthy, thinking_on
+from inference_lab.faults.content import words_in
 
 if TYPE_CHECKING:
-    from inference_lab.answers.answer import Plan
+    from inference_lab.answers.answer import Limits, Plan
     from inference_lab.answers.pieces import Channel, Pieces
     from inference_lab.faults.death import Death
     from inference_lab.formats import Format
@@ -17,8 +18,27 @@ if TYPE_CHECKING:
 _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 
 
+def answer_of(style: Format, position: Position, death: Death, limits: Limits, *, chat: bool) -> Plan:
+    """The whole answer that a death is of: text, unless it thinks first and goes on.
+
+    Raises:
+        ValueError: the answer so far has left its reasoning behind.
+    """
+    if not death.thinks_on:
+        return healthy(
+            style,
+            position,
+            chat=chat,
+            answer_words=limits.answer_words,
+            max_tokens=limits.max_tokens,
+            context_left=limits.context_left,
+        )
+    words = words_in(int(death.after_chunks), death.tokens_per_frame)
+    return thinking_on(style, position, words, limits, shift=death.skip - death.overlap)
+
+
 class AnswerSource:
-    """See `faults.content.Source`; `plan` is the whole answer as text."""
+    """See `faults.content.Source`; `plan` is the whole answer: see `answer_of`."""
 
     def __init__(
         self, style: Format, position: Position, plan: Plan, death: Death, *, chat: bool, call: CallTarget
@@ -28,12 +48,16 @@ class AnswerSource:
         self._position = position
         self._chat = chat
         self._call = call
+        self._pieces = plan.pieces
         self.words = plan.pieces.words
         self.finish = plan.finish
 
     def endless(self, content: str) -> Pieces:
         """See `Source.endless`."""
         death = self._death
+        # Words in front of the fault point are said whatever the answer's limits are.
+        if death.thinks_on and self.words > words_in(int(death.after_chunks), death.tokens_per_frame):
+            return self._pieces
         if content in _CHANNELS:
             return fault_pieces(
                 self._style,

@@ -75,7 +75,11 @@ DIRECTIVES: dict[str, tuple[str, ...]] = {
             "choices_empty",
         )
     ),
-    "then": ("ok;after_chunks=2;then=rest",),
+    "then": (
+        "ok;after_chunks=2;then=rest",
+        "ok;after_chunks=2;then=rest;content=reasoning;pause_ms=20",
+        "ok;after_chunks=1;then=rest;content=reasoning;tokens_per_frame=varied;usage=every_chunk",
+    ),
     "pause_ms": ("ok;after_chunks=2;then=rest;pause_ms=40",),
     "rest_delay_ms": ("ok;after_chunks=2;then=rest;delay_ms=0;rest_delay_ms=15", "crawl;rest_delay_ms=0"),
     "error": tuple(f"{HIT};finish=none;error={name}" for name in ERRORS),
