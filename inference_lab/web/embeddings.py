@@ -24,8 +24,9 @@ MOST_TOKENS: Final = 300_000
 """Of one request, as the API has them."""
 
 _FORMATS: Final = ("float", "base64")
-_TURN_FLOATS: Final = 16_384
-"""So much is made before others get a turn: some milliseconds."""
+_TURN_FLOATS: Final = 4096
+_VECTOR_FLOATS: Final = 100
+"""So many floats are made before others get a turn, some milliseconds, a vector itself counted as so many."""
 _EXPECTED: Final = "expected a string, ids, or a list of one of these"
 
 
@@ -69,7 +70,7 @@ class Embeddings:
     async def answer(self, clock: IReactorTime) -> dict[str, object]:
         """The JSON value of the answer; others get their turn in between."""
         data: list[dict[str, object]] = []
-        every = max(1, _TURN_FLOATS // self._dimensions)
+        every = max(1, _TURN_FLOATS // (self._dimensions + _VECTOR_FLOATS))
         for index, ids in enumerate(self._ids):
             if index and index % every == 0:
                 await deferLater(clock, 0)
