@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from inference_lab.answers.embedding import MOST_DIMENSIONS, packed_vector
 from inference_lab.tokens import encode
 from tests.lab import MemoryLab, files, write
+from tests.wire.rawclient import request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,6 +89,14 @@ def test_base64_holds_the_same_floats(lab: MemoryLab, dimensions: int | None) ->
 def test_a_large_request_is_answered_in_turns(lab: MemoryLab) -> None:
     texts = [f"text {number}" for number in range(9)]
     assert vectors(lab, texts, dimensions=4096) == [vectors(lab, text, dimensions=4096)[0] for text in texts]
+    channel, transport = lab.connect()
+    body = json.dumps({"model": "lab", "input": texts, "dimensions": 4096}).encode()
+    channel.dataReceived(request("POST", EMBEDDINGS, body))
+    for _ in range(len(texts) - 1):
+        assert not transport.value()
+        lab.clock.turn()
+    assert transport.value().startswith(b"HTTP/1.1 200")
+    transport.loseConnection()
 
 
 REFUSED = [

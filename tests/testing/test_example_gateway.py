@@ -13,6 +13,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
+from inference_lab.oracle import Usage, verify
 from tests.wire.contract import MODES
 
 from .test_examples import GATEWAY, mended
@@ -20,6 +21,7 @@ from .test_examples import GATEWAY, mended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inference_lab.oracle import Verdict
     from inference_lab.testing import InferenceLab
 
 CHAT = "/v1/chat/completions"
@@ -34,6 +36,13 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    asked: dict[str, Any]
+
+    def judged(self, **known: Any) -> Verdict:
+        """The oracle's verdict, told all that a client knows."""
+        wants_usage = self.asked.get("stream_options", {}).get("include_usage")
+        usage: Usage = "asked" if wants_usage and known.pop("usage", True) else "not"
+        return verify(self.body, ended="clean", status=self.status, stream=True, usage=usage, **known)
 
     @property
     def usage(self) -> dict[str, int] | None:
@@ -67,12 +76,12 @@ def ask(inference_lab: InferenceLab, gateway: Callable[[str], Any]) -> Callable[
         async with TestServer(gateway(inference_lab.url)) as server, ClientSession() as client:
             async with client.post(server.make_url(CHAT), json=body) as answer:
                 if lines is None:
-                    return Answer(answer.status, dict(answer.headers), await answer.read())
+                    return Answer(answer.status, dict(answer.headers), await answer.read(), body)
                 for _ in range(lines):
                     await answer.content.readline()
                 answer.close()
             await asyncio.to_thread(inference_lab.journal)
-            return Answer(answer.status, {}, b"")
+            return Answer(answer.status, {}, b"", body)
 
     return run
 
@@ -102,7 +111,6 @@ def words_of(mode: str, chunks: int) -> dict[str, int]:
 @pytest.mark.parametrize("chunks", [1, 2, 9])
 @pytest.mark.parametrize("mode", RESUMED)
 def test_no_basic_mode_shows_and_no_leg_is_asked_for_wrongly(
-    inference_lab: InferenceLab,
     ask: Callable[..., Answer],
     verdict: Callable[[], dict[str, Any]],
     mode: str,
@@ -112,7 +120,7 @@ def test_no_basic_mode_shows_and_no_leg_is_asked_for_wrongly(
 ) -> None:
     answer = ask(f"{mode};after_chunks={chunks}", stream_options={"include_usage": usage})
     words = words_of(mode, chunks)
-    received = inference_lab.verify(answer.body, tokens=sum(words.values()), ended="clean")
+    received = answer.judged(tokens=sum(words.values()))
     assert received.is_whole, str(received)
     assert received.words == words
     assert (answer.usage is not None) == usage
@@ -124,13 +132,12 @@ def test_no_basic_mode_shows_and_no_leg_is_asked_for_wrongly(
 
 @pytest.mark.parametrize("mode", ["no_done", "no_usage"])
 def test_what_ends_without_its_trailer_is_not_asked_for_again(
-    inference_lab: InferenceLab,
     ask: Callable[..., Answer],
     verdict: Callable[[], dict[str, Any]],
     mode: str,
 ) -> None:
     answer = ask(mode, stream_options={"include_usage": True})
-    received = inference_lab.verify(answer.body, tokens=3, ended="clean")
+    received = answer.judged(tokens=3, usage=mode != "no_usage")
     assert received.is_whole, str(received)
     asked = verdict()
     assert (asked["end"], asked["findings"], len(asked["legs"])) == ("whole", [], 1)
@@ -156,23 +163,22 @@ def test_what_ends_without_its_trailer_is_not_asked_for_again(
     ],
 )
 def test_deaths_one_after_the_other_do_not_show_either(
-    inference_lab: InferenceLab,
     ask: Callable[..., Answer],
     verdict: Callable[[], dict[str, Any]],
     fault: str,
     legs: int,
 ) -> None:
-    received = inference_lab.verify(ask(fault, stream_options={"include_usage": True}).body, ended="clean")
+    received = ask(fault, stream_options={"include_usage": True}).judged()
     assert received.is_whole, str(received)
     asked = verdict()
     assert (asked["end"], asked["findings"], len(asked["legs"])) == ("whole", [], legs)
 
 
 def test_signs_of_life_are_no_content(
-    inference_lab: InferenceLab, ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
+    ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
 ) -> None:
     answer = ask("heartbeat_stall;heartbeat_ms=200")
-    assert inference_lab.verify(answer.body, tokens=WORDS, ended="clean").is_whole
+    assert answer.judged(tokens=WORDS).is_whole
     asked = verdict()
     assert asked["findings"] == []
     assert [note["kind"] for note in asked["notes"]] == ["gave_up_on_silence"]
@@ -181,14 +187,13 @@ def test_signs_of_life_are_no_content(
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("fault", ["reset;after_chunks=5", "reset;after_chunks=5, stall;after_chunks=5"])
 def test_a_leg_is_asked_for_what_is_left_of_the_limit(
-    inference_lab: InferenceLab,
     ask: Callable[..., Answer],
     verdict: Callable[[], dict[str, Any]],
     fault: str,
     limit: str,
 ) -> None:
     answer = ask(fault, stream_options={"include_usage": True}, **{limit: 20})
-    received = inference_lab.verify(answer.body, tokens=20, ended="clean")
+    received = answer.judged(tokens=20)
     assert received.is_whole, str(received)
     assert received.finish == "length"
     legs = verdict()["legs"]
@@ -196,10 +201,10 @@ def test_a_leg_is_asked_for_what_is_left_of_the_limit(
 
 
 def test_behind_its_last_token_only_the_end_of_an_answer_is_made_up(
-    inference_lab: InferenceLab, ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
+    ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
 ) -> None:
     answer = ask("reset;after_chunks=5", stream_options={"include_usage": True}, max_tokens=5)
-    received = inference_lab.verify(answer.body, tokens=5, ended="clean")
+    received = answer.judged(tokens=5)
     assert received.is_whole, str(received)
     assert answer.usage is not None
     assert answer.usage["completion_tokens"] == 5
@@ -229,25 +234,21 @@ def test_what_is_no_stream_goes_to_the_client_as_it_is(
     assert len(inference_lab.journal()) == 1
 
 
-def test_a_request_without_a_stream_is_passed_on(
-    inference_lab: InferenceLab, ask: Callable[..., Answer]
-) -> None:
+def test_a_request_without_a_stream_is_passed_on(ask: Callable[..., Answer]) -> None:
     answer = ask("ok", stream=False)
-    assert inference_lab.verify(answer.body, tokens=WORDS).is_whole
+    assert verify(answer.body, tokens=WORDS).is_whole
 
 
-def test_a_refused_leg_is_an_error_that_the_client_sees(
-    inference_lab: InferenceLab, ask: Callable[..., Answer]
-) -> None:
-    received = inference_lab.verify(ask("reset;after_chunks=5, ok;status=429;times=1").body, ended="clean")
+def test_a_refused_leg_is_an_error_that_the_client_sees(ask: Callable[..., Answer]) -> None:
+    received = ask("reset;after_chunks=5, ok;status=429;times=1").judged()
     assert received.is_honest_prefix, str(received)
     assert received.words == {"text": 5}
 
 
 def test_an_answer_that_dies_at_every_leg_ends_in_an_error(
-    inference_lab: InferenceLab, ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
+    ask: Callable[..., Answer], verdict: Callable[[], dict[str, Any]]
 ) -> None:
-    received = inference_lab.verify(ask("reset, reset, reset, reset, reset, reset").body, ended="clean")
+    received = ask("reset, reset, reset, reset, reset, reset").judged()
     assert received.is_honest_prefix, str(received)
     asked = verdict()
     assert (asked["end"], asked["findings"], len(asked["legs"])) == ("dead", [], 5)
