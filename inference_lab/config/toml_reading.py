@@ -59,13 +59,17 @@ def fitted(file: str) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        path = one_line(file)
-        reason = str(error).removeprefix(path)
-        room = _LONGEST_LINE - len(reason)
-        if len(reason) < len(str(error)) and len(path) > room:
-            path = "…" + path[len(path) - room + 1 :]
-            raise ConfigError(path + reason) from None
-        raise
+        reason = str(error).removeprefix(one_line(file))
+        if reason == str(error):
+            raise
+        raise ConfigError(fit(file, reason)) from None
+
+
+def fit(file: str, reason: str) -> str:
+    """A file's path and a short reason as one line; see `fitted`."""
+    path = one_line(file)
+    room = _LONGEST_LINE - len(reason)
+    return (path if len(path) <= room else "…" + path[len(path) - room + 1 :]) + reason
 
 
 def read_toml(path: Path, shown: str) -> Table:

@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from inference_lab.config.models import Loaded, ServedModel, load
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.config.toml_reading import ConfigError, fit
 from inference_lab.engine.cluster import Cluster
 from inference_lab.service.process import (
     calm_collector,
@@ -326,7 +326,7 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
                 reason = "needs TLS for close=tls_raw"
             if reason is not None:
                 path = "fault" if model.fault is None or model.fault.every_leg else f"fault.legs[{place}]"
-                raise StartError(f"{model.source}: {path}: {fault.mode} {reason}")
+                raise StartError(fit(model.source, f": {path}: {fault.mode} {reason}"))
 
 
 def url_of(port: IListeningPort) -> str:

@@ -279,9 +279,12 @@ def test_two_files_with_one_name_or_alias_are_both_named(
 
 def test_a_static_reset_where_there_is_no_reset(tmp_path: Path) -> None:
     """A port that was open for a moment: a process of its own, which closes it."""
-    (tmp_path / "lab.toml").write_text(f"{LAB}[fault]\nmode = 'reset'\n")
-    line = run("twistd -n", tmp_path, "--config", "lab.toml", "--endpoint", "unix:lab.sock")
-    assert names(line, "lab.toml", "reset")
+    file = tmp_path / ("d" * 200) / ("e" * 200) / "lab.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{LAB}[[fault.legs]]\nmode = 'stall'\n[[fault.legs]]\nmode = 'reset'\n")
+    line = run("twistd -n", tmp_path, "--config", str(file), "--endpoint", "unix:lab.sock")
+    assert names(line, "lab.toml: fault.legs[1]: reset needs TCP")
+    assert len(line.rstrip("\n")) <= 300
 
 
 @pytest.mark.parametrize(
