@@ -83,6 +83,12 @@ def attempts_unavailable(reason: str) -> ApiError:
     return ApiError(503, "attempts_unavailable", f"attempts cannot be counted: {reason}")
 
 
+def metrics_unavailable(reason: str) -> ApiError:
+    """503 where what shows them cannot be read; a second later there may be a descriptor for it."""
+    message = f"the metrics cannot be shown: {reason}"
+    return ApiError(503, "metrics_unavailable", message, headers=(("retry-after", "1"),))
+
+
 def overloaded(limit: int) -> ApiError:
     """503 past `--max-streams`; a second later a seat may be free."""
     message = f"the server has {limit} open streams, as many as it takes (--max-streams)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+# werkzeug's router encodes a host with it, in the first request: without descriptors that import would fail.
+import encodings.idna  # noqa: F401
 from typing import TYPE_CHECKING, Final
 
 import msgspec

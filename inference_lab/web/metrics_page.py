@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.threads import deferToThread
 
+from inference_lab.errors import metrics_unavailable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -58,11 +60,19 @@ class MetricsPage:
             self._made().update()
 
     async def page(self, request: LabRequest) -> bytes:
-        """What Prometheus reads."""
-        if self._metrics is None:
-            # The import takes tens of milliseconds, in which no stream would move.
-            await deferToThread(import_module, _EXPOSITION)
-        return request.prepare(200, self._made().page(), _CONTENT_TYPE)
+        """What Prometheus reads.
+
+        Raises:
+            ApiError: 503 where there is no descriptor for it.
+        """
+        try:
+            if self._metrics is None:
+                # The import takes tens of milliseconds, in which no stream would move.
+                await deferToThread(import_module, _EXPOSITION)
+            page = self._made().page()
+        except (OSError, ImportError) as error:
+            raise metrics_unavailable(getattr(error, "strerror", None) or str(error)) from None
+        return request.prepare(200, page, _CONTENT_TYPE)
 
     def _made(self) -> Metrics:
         if self._metrics is None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import resource
-from contextlib import ExitStack
+from collections import Counter
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,3 +90,37 @@ def test_a_limit_that_cannot_be_raised_is_no_reason_not_to_serve(one_config: Pat
         assert ask(server.address, request("GET", "/health")).status == 200
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_first_requests_without_descriptors_are_answered_or_their_connections_closed(
+    one_config: Path, workers: str
+) -> None:
+    limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", *CONSOLE]
+    requests = [
+        request("POST", CHAT, payload(CHAT)),
+        fault_request(CHAT, "ok;times=1,reset"),
+        request("GET", "/lab/journal"),
+        request("GET", "/metrics"),
+        request("GET", "/nowhere"),
+    ]
+    server = Server(options(one_config, "--workers", workers, "--enable-directives"), how=limited)
+    statuses = Counter[int]()
+    try:
+        server.wait_until_ready()
+        with ExitStack() as stack:
+            held = [stack.enter_context(Connection(server.address)) for _ in range(200)]
+            for number, connection in enumerate(held):
+                with suppress(OSError):  # closed by the server, which had no descriptor for it
+                    connection.send(requests[number % len(requests)])
+            for connection in held:
+                connection.sock.settimeout(2.0)
+                with suppress(OSError, AssertionError):  # closed, or still in the queue
+                    statuses[connection.response().status] += 1
+                connection.sock.close()
+        assert ask(server.address, request("GET", "/health")).status == 200
+    finally:
+        server.stop()
+    assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+    assert statuses[200] > 10, statuses
+    assert statuses.keys() <= {200, 404, 503}, statuses
