@@ -52,6 +52,7 @@ SOCKETS_FD: Final = 4
 DEATHS: Final = 3
 """So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
 DEATHS_S: Final = 10.0
+_RELEASE_AFTER_S: Final = 1.0
 _KILL_AFTER_S: Final = 5.0
 
 _log: Final = Logger()
@@ -93,16 +94,27 @@ class Supervisor(Service):
         self._reactor.callWhenRunning(self._start_all)
 
     def stopService(self) -> Deferred[None]:  # noqa: N802 - Twisted's name
-        """Tell every worker, end them together once the last has drained, wait for their ends."""
+        """Tell every worker, end them together once the last has drained or its time is over, wait for their ends."""
         super().stopService()
         notify_stopping(round(self._settings.drain_s * 1e6))
         self._ended = Deferred()
         on_further_signal(self._reactor, self._release)
         for worker in self._workers.values():
             worker.signal("TERM")
-        late = self._reactor.callLater(self._settings.drain_s + _KILL_AFTER_S, self._kill)
+        drain_s = self._settings.drain_s
+        # By the first of these all have drained but one that hangs, for which the others are not to wait.
+        steps = [
+            self._reactor.callLater(drain_s + _RELEASE_AFTER_S, self._release),
+            self._reactor.callLater(drain_s + _KILL_AFTER_S, self._kill),
+        ]
         self._look()
-        return self._ended.addCallback(lambda _: late.cancel() if late.active() else None)
+
+        def leave(_: None) -> None:
+            for step in steps:
+                if step.active():
+                    step.cancel()
+
+        return self._ended.addCallback(leave)
 
     # -- what workers report
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -15,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from inference_lab.journal.filters import EVERYTHING
+from inference_lab.storage.database import read_file
 
 from .prometheus import samples_of
 from .rawclient import CHAT, OPEN, Connection, ask, fault_request, request
@@ -110,6 +114,27 @@ def test_a_killed_worker_loses_its_own_streams_only_and_nobody_who_arrives_meanw
     assert len(workers) == 2
     assert other in workers
     assert victim not in workers
+
+
+def test_a_worker_that_is_stopped_keeps_no_other_from_ending_well(one_config: Path, tmp_path: Path) -> None:
+    journal = str(tmp_path / "journal")
+    server = start(one_config, "--enable-directives", "--workers", "2", "--journal", journal, how=CONSOLE)
+    try:
+        stopped = min(workers_of(server.pid))
+        with ExitStack() as stack:
+            for _ in range(24):
+                connection = stack.enter_context(Connection(server.address))
+                connection.send(fault_request(CHAT, "stall;delay_ms=0"))
+                connection.until(b"0002")
+            assert eventually(lambda: len(read_file(journal, EVERYTHING)) == 24)
+            os.kill(stopped, signal.SIGSTOP)
+            server.process.terminate()
+            assert server.process.wait(20) == 0
+    finally:
+        server.stop()
+    assert len([line for line in server.log.since() if "does not end: killed" in line]) == 1
+    endings = Counter(json.loads(row)["ending"] for row in read_file(journal, EVERYTHING))
+    assert endings.keys() == {"shutdown", "server_lost"}
 
 
 def test_attempts_are_those_of_the_whole_service_in_a_private_folder_that_goes_with_it(
