@@ -14,8 +14,7 @@ class Identity:
         self._report = report
         self._known: dict[str, object] = {}
         self._named: tuple[object, ...] = ()
-        self._text_frames = 0
-        self._role_with_text = self._first_has_role = False
+        self._has_text = self._last_has_role = False
         self._role_alone: tuple[int, int] | None = None
 
     def name(self, frame: dict[str, Any]) -> None:
@@ -37,25 +36,23 @@ class Identity:
 
     def text(self, *, has_role: bool) -> None:
         """A frame with text, with a role or without one."""
-        if self._text_frames and has_role:
-            self._role_with_text = True
+        if self._has_text and has_role:
             self._report.note(Note.ROLE_REPEATED)
         elif self._role_alone is not None:
-            offset, word = self._role_alone
-            self._find_role(offset, word)
+            self._find_role(*self._role_alone)
         self._role_alone = None
-        self._first_has_role = self._first_has_role or (has_role and not self._text_frames)
-        self._text_frames += 1
+        self._has_text, self._last_has_role = True, has_role
 
     def role(self, *, is_end: bool) -> None:
         """A role on its own. `is_end`: it comes with or after the end of the answer, where it opens nothing."""
-        if not self._text_frames:
+        if not self._has_text:
             return
-        if is_end or self._role_with_text:
+        if is_end:
             self._report.note(Note.ROLE_REPEATED)
-        elif self._first_has_role and self._text_frames == 1:
-            # Servers that write a role into every frame look like this up to their second word.
+        elif self._last_has_role:
+            # A server that writes a role into every frame; the next text shows whether it is one.
             self._role_alone = self._role_alone or (self._report.offset, self._report.words_so_far())
+            self._report.note(Note.ROLE_REPEATED)
         else:
             self._find_role()
 

@@ -141,7 +141,7 @@ class RawText:
 
     def end(self, *, dead: bool, is_short: bool = False) -> None:
         """The stream ends; on a dead one markup may be torn like a word, and where the answer ran out (`is_short`)."""
-        if self._held and not (dead or is_short):
+        if self._held and not (dead or is_short or self.is_open):
             (self._value or self._plain(self._held)).feed(self._held)
             self._held = ""
         for words in self._parts:
