@@ -85,6 +85,19 @@ class Pieces(msgspec.Struct, frozen=True):
                 total += part.stop - part.start
         return total
 
+    def token_count(self, pieces: int) -> int:
+        """The ids of the first so many pieces; at once."""
+        total = 0
+        for part in self.segments:
+            if pieces <= 0:
+                break
+            size = 1
+            if isinstance(part, Run):
+                size = pieces if part.stop is None else min(pieces, part.stop - part.start)
+            total += part.token_count if isinstance(part, Piece) else size
+            pieces -= size
+        return total
+
     def starting_at(self, place: int) -> Iterator[Piece]:
         """The pieces from the `place`-th on; what lies in front is not made."""
         for number, part in enumerate(self.segments):

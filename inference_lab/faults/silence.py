@@ -28,12 +28,20 @@ def silence(death: Death, ms: int, beat: Frame, *, bounded: bool = False) -> Ite
         if ms:
             yield Pause(ms)
         return
-    count = ms // death.heartbeat_ms
-    if isinstance(death.beats, int):
-        count = death.beats if bounded and not ms else min(count, death.beats)
+    count = beats_in(death, ms)
+    if bounded and not ms and isinstance(death.beats, int):
+        count = death.beats
     yield from beats(death, beat, count)
     if ms > count * death.heartbeat_ms:
         yield Pause(ms - count * death.heartbeat_ms)
+
+
+def beats_in(death: Death, ms: int) -> int:
+    """How many heartbeats a silence of `ms` has."""
+    if death.heartbeat == "none":
+        return 0
+    count = ms // death.heartbeat_ms
+    return min(count, death.beats) if isinstance(death.beats, int) else count
 
 
 def beats_behind(death: Death, beat: Frame) -> Iterator[Frame | Pause]:

@@ -63,13 +63,13 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
         yield from waiting
 
 
-def check_torn(frame: bytes, death: Death) -> None:
-    """Refuse a tear that the frame, as it is going to be spelled, has no room for.
+def check_torn(frame: bytes, death: Death, number: int) -> None:
+    """Refuse a tear that the frame, as it is going to be spelled behind `number` events, has no room for.
 
     Raises:
         ValueError: see `torn`.
     """
-    torn(_Speller(death).spelled(frame), death)
+    torn(_Speller(death, number).spelled(frame), death)
 
 
 def torn(frame: bytes, death: Death) -> bytes:
@@ -91,14 +91,19 @@ def torn(frame: bytes, death: Death) -> bytes:
     return frame[:cut]
 
 
-class _Speller:
-    """Spells blocks one after the other; it counts them, since some are spelled by their number."""
+def is_event(block: bytes) -> bool:
+    """Whether a whole block counts as an event, which a comment does not."""
+    return not block.startswith(b":")
 
-    def __init__(self, death: Death) -> None:
+
+class _Speller:
+    """Spells blocks one after the other; it counts events from `number` on, since some are spelled by theirs."""
+
+    def __init__(self, death: Death, number: int = 0) -> None:
         self.death = death
         self.eol = _EOLS[death.eol]
         self._begun = False
-        self._number = 0
+        self._number = number
         self._field = b"data: " if death.space else b"data:"
 
     def before(self) -> bytes:
@@ -116,7 +121,7 @@ class _Speller:
         whole = block.endswith(b"\n\n")
         lines = block.removesuffix(b"\n\n").split(b"\n")
         written: list[bytes] = []
-        if whole and not block.startswith(b":"):
+        if whole and is_event(block):
             if death.id:
                 written.append(b"id: %d" % self._number)
             if self._number == 0 and isinstance(death.retry, int):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from inference_lab.faults.content import frames_in
 from inference_lab.faults.death import NONE
-from inference_lab.faults.sse import check_torn
+from inference_lab.faults.silence import HEARTBEATS, beats_in
+from inference_lab.faults.sse import check_torn, is_event
 
 if TYPE_CHECKING:
     from inference_lab.answers.shapes import Shape
@@ -54,7 +55,10 @@ def _check_tear(death: Death, shape: Shape, cut: Cut, inserts: Inserts) -> None:
     if death.tear.word == "utf8" and not piece.words:
         raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
     frame = shape.content(piece, first=not cut.frames)
-    check_torn(inserts.into_each(frame, piece.token_count), death)
+    tokens = cut.pieces.token_count(cut.place) + piece.token_count
+    openings = (shape.opening is not None) * (1 + death.role_again)
+    beats = beats_in(death, death.ttft_ms) * is_event(HEARTBEATS.get(death.heartbeat, b""))
+    check_torn(inserts.into_each(frame, tokens), death, beats + openings + cut.frames)
 
 
 def _check_sequence(death: Death, cut: Cut) -> None:
