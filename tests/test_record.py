@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+from base64 import b64encode, urlsafe_b64encode
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -19,8 +23,9 @@ from inference_lab.faults.events import Frame, Head, Pause, Raw
 from inference_lab.faults.incident import Incident, incident_script
 from inference_lab.record.capture import Capture, End, Recorded, Step
 from inference_lab.record.command import main
+from inference_lab.record.masking import Mask
 from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
-from inference_lab.record.writing import About, basic_string, incident_text, masked, template_of
+from inference_lab.record.writing import About, basic_string, incident_text, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -277,8 +282,62 @@ def test_a_response_without_id_and_model_has_no_placeholders(data: bytes) -> Non
 
 def test_a_secret_is_hidden_even_where_it_is_cut_over_several_pieces() -> None:
     pieces = [Step(0, b"key sk-12"), Step(1, b"345678 and sk-12345678"), Step(2, b"!")]
-    assert masked(pieces, {b"sk-12345678"}) == 2
-    assert [step.data for step in pieces] == [b"key xxxxx", b"xxxxxx and xxxxxxxxxxx", b"!"]
+    recorded = msgspec.structs.replace(captured([CHUNKED]), steps=tuple(pieces))
+    mask = Mask({b"sk-12345678"})
+    hidden = mask.of(recorded)
+    assert [step.data for step in hidden.steps] == [b"key xxxxx", b"xxxxxx and xxxxxxxxxxx", b"!"]
+    assert (mask.in_head, mask.in_body) == (0, 2)
+
+
+KEY = "sk-ab/cd+ef=ghij0123456é"
+DRESSES = {
+    "plain": KEY,
+    "JSON": json.dumps(KEY),
+    "JSON in PHP's way": json.dumps(KEY).replace("/", "\\/"),
+    "JSON, every character escaped": "".join(f"\\u{ord(char):04X}" for char in KEY),
+    "JSON in JSON": json.dumps(json.dumps(KEY).replace("/", "\\/")),
+    "percent-encoded": quote(KEY, safe=""),
+    "percent-encoded in small letters": quote(KEY, safe="").lower(),
+    "percent-encoded twice": quote(quote(KEY, safe=""), safe=""),
+    "HTML": KEY.replace("/", "&#x2F;").replace("+", "&#43;"),
+    "base64": b64encode(KEY.encode()).decode(),
+    "base64 for URLs": urlsafe_b64encode(KEY.encode()).decode(),
+    "base64 of more": b64encode(f"Bearer {KEY}\n".encode()).decode(),
+    "base64 of still more": b64encode(f"user:{KEY} ".encode()).decode(),
+    "base64 in JSON in PHP's way": b64encode(f"u:{KEY}".encode()).decode().replace("/", "\\/"),
+}
+
+
+@pytest.mark.parametrize("dress", DRESSES.values(), ids=DRESSES)
+def test_a_secret_is_hidden_in_every_dress_in_head_and_body(dress: str) -> None:
+    body = f"before {dress} behind".encode()
+    head = LENGTH.replace(b"\r\n\r\n", b"\r\nCache-Control: a; key=%b\r\n\r\n") % (len(body), dress.encode())
+    mask = Mask({KEY.encode()})
+    hidden = mask.of(captured([head + body]))
+    for text in (hidden.steps[0].data.decode(), dict(hidden.headers)["cache-control"]):
+        # Of base64 the first character may tell two bits of the secret's first letter.
+        assert re.search(r"x{20}", text)
+        assert not re.search(r"abcd|cd|hij|012|g.h.i|Yi9jZ|MDEyM|ZGVm|Z2hpa", text, re.IGNORECASE)
+    assert hidden.steps[0].data.startswith(b"before ")
+    assert hidden.steps[0].data.endswith(b" behind")
+    assert (mask.in_head, mask.in_body) == (1, 1)
+
+
+@given(st.text(min_size=8, max_size=30), st.binary(max_size=4), st.binary(max_size=4))
+def test_no_base64_around_a_secret_tells_it(secret: str, before: bytes, behind: bytes) -> None:
+    whole = b64encode(before + secret.encode() + behind)
+    step = Step(0, whole)
+    Mask({secret.encode()}).of(msgspec.structs.replace(captured([CHUNKED]), steps=(step,)))
+    kept = len(step.data) - step.data.count(b"x")
+    # The characters that are all its own are hidden; those beside, which it shares, hold a few bits of it.
+    assert kept <= (len(before) + len(behind)) * 4 // 3 + 8
+
+
+def test_what_is_no_credential_is_left_as_it_is() -> None:
+    data = b'data: {"content": "sk-ab/cd and \\u0073 %73 c2stYWIvY2Q="}'
+    mask = Mask({KEY.encode()})
+    assert mask.of(captured([LENGTH % len(data) + data])).steps[0].data == data
+    assert (mask.in_head, mask.in_body) == (0, 0)
 
 
 def test_credentials_are_secrets_with_and_without_what_frames_them() -> None:
@@ -299,6 +358,25 @@ def test_credentials_are_secrets_with_and_without_what_frames_them() -> None:
         b"key-45678",
         b"query-678",
     }
+
+
+@pytest.mark.parametrize(
+    ("url", "lines", "secret"),
+    [
+        ("http://h/?api_key=abc%2Bdef%2Fghijk", [], b"abc+def/ghijk"),
+        ("http://h/?api_key=abcdef+ghijk", [], b"abcdef+ghijk"),
+        ("http://h/", ["cookie: session=abc%2Bdefghijk"], b"abc+defghijk"),
+        ("http://h/", ['cookie: session="abcdefghijk"'], b"abcdefghijk"),
+        ("http://h/", ["authorization: Basic " + b64encode(b"somebody:password").decode()], b"password"),
+        (
+            "http://h/",
+            ["authorization: Basic " + b64encode(b"somebody:password").decode()],
+            b"somebody:password",
+        ),
+    ],
+)
+def test_what_a_credential_is_decoded_is_a_secret_too(url: str, lines: list[str], secret: bytes) -> None:
+    assert secret in secrets_of(target_of(url), headers_of(lines))
 
 
 # -- the request

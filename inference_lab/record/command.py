@@ -14,8 +14,9 @@ from inference_lab.config.incident_file import name_refusal, parse_incident
 from inference_lab.config.toml_reading import ConfigError, show_value
 from inference_lab.record.capture import End
 from inference_lab.record.connection import Outcome, record
+from inference_lab.record.masking import LOOKED_FOR, Mask
 from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
-from inference_lab.record.writing import About, incident_text, masked, template_of
+from inference_lab.record.writing import About, incident_text, template_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,11 +113,11 @@ def _record(options: argparse.Namespace) -> None:
         max_seconds=options.max_seconds,
         max_bytes=options.max_bytes,
     )
-    recorded = outcome.recorded
-    hidden = masked(recorded.steps, secrets_of(target, headers))
+    mask = Mask(secrets_of(target, headers))
+    recorded = mask.of(outcome.recorded)
     template = template_of(recorded.steps) if options.placeholders else None
-    comments = tuple(_comments(outcome, hidden))
-    about = About(output.stem, target.path, shape_of(body), comments)
+    comments = tuple(_comments(outcome, mask))
+    about = About(output.stem, mask.text(target.path), mask.text(shape_of(body)), comments)
     text = incident_text(recorded, about, template)
     parse_incident(tomli.loads(text), output)  # what is written can be read
     _write(output, text)
@@ -129,7 +130,7 @@ def _record(options: argparse.Namespace) -> None:
     )
 
 
-def _comments(outcome: Outcome, hidden: int) -> list[str]:
+def _comments(outcome: Outcome, mask: Mask) -> list[str]:
     lines = [f"Recorded by {_PROG}: {_ENDS[outcome.recorded.close]}."]
     if outcome.end is End.FULL:
         lines.append("There was more: recording stopped at --max-bytes.")
@@ -139,8 +140,13 @@ def _comments(outcome: Outcome, hidden: int) -> list[str]:
         lines.append(
             'TLS ended without close_notify: close = "tls_raw" replays that, on a TLS endpoint only.'
         )
-    if hidden:
-        lines.append(f"The response repeated a credential of the request: {hidden} times hidden behind x.")
+    if mask.has_secrets:
+        coding = dict(outcome.recorded.headers).get("content-encoding", "identity")
+        within = "" if coding.lower() == "identity" else f"; the body is {coding}, and was not looked into"
+        lines += [
+            f"Credentials of the request, {LOOKED_FOR}, were looked for in the response{within}.",
+            f"Hidden behind x: {mask.in_head} in the head, {mask.in_body} in the body.",
+        ]
     return lines
 
 

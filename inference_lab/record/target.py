@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -98,12 +99,27 @@ def secrets_of(target: Target, headers: Iterable[tuple[str, str]]) -> set[bytes]
     for name, value in headers:
         if _SECRET.search(name):
             secrets |= {value, value.rpartition(" ")[2]}
-            secrets |= {part.partition("=")[2].strip() for part in value.split(";")}
+            secrets |= {part.partition("=")[2].strip(' "') for part in value.split(";")}
+            secrets |= _basic(value)
     query = target.resource.partition("?")[2]
     for name, value in parse_qsl(query):
         if _SECRET.search(name):
             secrets.add(value)
+            secrets.add(value.replace(" ", "+"))  # which only some decode
+    secrets |= {unquote(secret) for secret in secrets}
     return {secret.encode() for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+
+
+def _basic(value: str) -> set[str]:
+    """User and password, and the password alone, of basic credentials (RFC 7617)."""
+    scheme, _, encoded = value.partition(" ")
+    if scheme.lower() != "basic":
+        return set()
+    try:
+        pair = base64.b64decode(encoded).decode()
+    except ValueError:
+        return set()
+    return {pair, pair.partition(":")[2]}
 
 
 def shape_of(body: bytes) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from inference_lab.faults.incident import LITERAL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from inference_lab.record.capture import Recorded, Step
 
@@ -26,23 +26,6 @@ class About(msgspec.Struct, frozen=True):
     path: str
     shape: str
     comments: tuple[str, ...]
-
-
-def masked(steps: Sequence[Step], secrets: Iterable[bytes]) -> int:
-    """Put an `x` in place of each byte of a secret, also of one that is cut over several steps; how many there were."""
-    whole = b"".join(step.data for step in steps)
-    hidden = bytearray(whole)
-    count = 0
-    for secret in secrets:
-        for match in re.finditer(re.escape(secret), whole):
-            hidden[match.start() : match.end()] = b"x" * len(secret)
-            count += 1
-    if count:
-        place = 0
-        for step in steps:
-            step.data = bytes(hidden[place : place + len(step.data)])
-            place += len(step.data)
-    return count
 
 
 def template_of(steps: Sequence[Step]) -> Callable[[str], str] | None:

@@ -272,7 +272,7 @@ def test_no_credential_and_no_text_of_the_request_reaches_the_file(
         if isinstance(part, bytes)
     )
     assert b'"message":"no such key xxxxxxxxxxx"' in sent
-    assert "1 times hidden behind x" in said
+    assert "Hidden behind x: 0 in the head, 1 in the body.\n" in said
 
 
 # -- TLS
