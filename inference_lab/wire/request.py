@@ -6,6 +6,7 @@ Private Twisted names used here, each guarded by tests/wire/test_twisted_interna
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
@@ -38,6 +39,9 @@ _REASONS: Final = http.RESPONSES | {
 _ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
 _HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
 _CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+_ABSOLUTE: Final = re.compile(rb"(?i:https?)://[^/?#]+((?:[/?].*)?)", re.DOTALL)
+_SHOWN_TARGET: Final = 60
 
 _log: Final = Logger()
 
@@ -114,7 +118,7 @@ class LabRequest(server.Request):
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
         """The body is complete: process the request, unless that has happened already."""
         if not self.early:
-            super().requestReceived(command, path, version)
+            super().requestReceived(command, _origin_form(path), version)
 
     def body(self) -> bytes:
         """The whole body, once: a stall may last for hours, and its prompt be long."""
@@ -128,7 +132,7 @@ class LabRequest(server.Request):
         self.early = True
         self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
         self.responseHeaders.setRawHeaders(b"connection", [b"close"])
-        super().requestReceived(channel._command, channel._path, channel._version)  # noqa: SLF001 - see above
+        super().requestReceived(channel._command, _origin_form(channel._path), channel._version)  # noqa: SLF001 - see above
 
     # -- routing
 
@@ -140,6 +144,8 @@ class LabRequest(server.Request):
             self.recording = recorder.begin(self)
         error = self._unroutable()
         if error is None:
+            if self.path == b"*":
+                self.path = b"/"  # Twisted would answer itself, without what our own preflights have
             super().process()
         else:
             self.write(self.refuse(error))
@@ -151,10 +157,23 @@ class LabRequest(server.Request):
         left_s = self.channel.site.seconds_left()
         if left_s is not None:
             return draining(left_s)
+        # Twisted would route by what follows the first byte, whatever that is.
+        if not self.path.startswith(b"/") and (self.method, self.path) != (b"OPTIONS", b"*"):
+            target = repr(self.uri[:_SHOWN_TARGET])[1:]
+            return invalid_request(f"the request target is {target}, expected /PATH or http://HOST/PATH")
         # Twisted would take the second slash as the path's first.
         if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
             return not_found(repr(self.path)[2:-1])
-        if not _is_utf8(self.getHeader(b"host") or b""):
+        return self._host_refusal()
+
+    def _host_refusal(self) -> ApiError | None:
+        """What RFC 9112 section 3.2 refuses; probes of proxies, which ask for `/`, may leave the host out."""
+        hosts = self.requestHeaders.getRawHeaders(b"host") or ()
+        if len(hosts) > 1:
+            return invalid_request("more than one Host header")
+        if not hosts and self.clientproto == b"HTTP/1.1" and self.path not in {b"/", b"*"}:
+            return invalid_request("no Host header, which HTTP/1.1 needs")
+        if not all(map(_is_utf8, hosts)):
             return invalid_request("the Host header is not UTF-8")
         return None
 
@@ -264,6 +283,15 @@ class LabRequest(server.Request):
         """Method and path, cut so that a log line stays a line; control characters come escaped."""
         line = repr(b"%b %b" % (self.method, self.uri))[2:-1]
         return line if len(line) <= 200 else line[:200] + "…"
+
+
+def _origin_form(target: bytes) -> bytes:
+    """A target without the scheme and host of the absolute form, in which a client asks that takes us for its proxy."""
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        return target
+    rest = absolute[1]
+    return rest if rest.startswith(b"/") else b"/" + rest
 
 
 def _is_utf8(data: bytes) -> bool:

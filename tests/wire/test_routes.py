@@ -124,6 +124,56 @@ def test_a_path_that_is_not_utf8_is_a_json_404(server: Server, target: bytes) ->
         assert got.error["code"] in {"not_found", "model_not_found"}
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "xlab/journal",
+        "*health",
+        "\\health",
+        "xv1/models",
+        "*",
+        "health",
+        "lab:443",
+        "http:/health",
+        "http:///health",
+    ],
+)
+def test_a_target_that_is_no_path_is_a_json_400(server: Server, target: str) -> None:
+    for method in ("GET", "POST", "CONNECT"):
+        got = ask(server.address, request(method, target, b"{}" if method == "POST" else None))
+        assert (got.status, got.error["code"]) == (400, "invalid_request")
+        assert repr(target)[1:-1] in got.error["message"]
+
+
+@pytest.mark.parametrize("server_of", ["127.0.0.1", "other:8080", "user@host", "[::1]:1"])
+@pytest.mark.parametrize("scheme", ["http", "HTTPS"])
+def test_the_absolute_form_is_served_like_the_path_in_it(server: Server, scheme: str, server_of: str) -> None:
+    at = f"{scheme}://{server_of}"
+    assert ask(server.address, request("GET", f"{at}/health")).json == {"status": "ok"}
+    assert ask(server.address, request("GET", at)).json["name"] == "inference-lab"
+    assert ask(server.address, request("GET", f"{at}?x=1")).json["name"] == "inference-lab"
+    assert ask(server.address, request("GET", f"{at}//health")).status == 404
+    assert (
+        ask(server.address, request("GET", f"{at}/lab/journal?tag=toolong")).error["code"]
+        == "invalid_request"
+    )
+    whole = ask(server.address, request("POST", f"{at}{CHAT}", payload(CHAT, stream=False)))
+    assert json.loads(whole.body)["object"] == "chat.completion"
+    assert exchange(server.address, request("OPTIONS", "*", headers={"Connection": "close"})).status == 204
+
+
+@pytest.mark.parametrize(
+    "hosts", [b"", b"Host: a\r\nHost: b\r\n", b"Host: a\r\nHost: a\r\n", b"Host: a\r\nhOST:\r\n"]
+)
+def test_one_host_is_needed(server: Server, hosts: bytes) -> None:
+    for line in (b"GET /health", b"GET http://a/health", b"POST " + CHAT.encode()):
+        got = ask(server.address, line + b" HTTP/1.1\r\n" + hosts + b"\r\n")
+        assert (got.status, got.error["code"]) == (400, "invalid_request")
+        assert "Host" in got.error["message"]
+    old = exchange(server.address, b"GET /health HTTP/1.0\r\n" + hosts + b"\r\n")
+    assert old.status == (400 if hosts else 200)
+
+
 @pytest.mark.parametrize("host", [b"\xff", b"caf\xe9:80", b"a\xc3"])
 @pytest.mark.parametrize("target", ["/health", CHAT, "/nope"])
 def test_a_host_that_is_not_utf8_is_a_json_400(server: Server, target: str, host: bytes) -> None:
