@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import Plan, fault_pieces, healthy, word
+from inference_lab.answers.answer import fault_pieces, healthy, word
 from inference_lab.answers.pieces import Channel, Piece, Run, fit
+from inference_lab.answers.writer import Plan
 from inference_lab.formats import FORMATS
 from inference_lab.progress.place import Place
 from inference_lab.progress.position import Position
@@ -68,7 +69,7 @@ def test_a_call_names_the_tool_and_key_it_is_given() -> None:
 
 
 def text(plan: Plan) -> str:
-    return "".join(piece.raw for piece in plan.pieces)
+    return "".join(piece.raw for piece in plan.pieces) + plan.unseen
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,9 @@ def text(plan: Plan) -> str:
         ({"answer_words": 1, "reasoning_words": 2}, "<think>QU0000 QU0001</think>qu0000", "stop", 7),
         ({"max_tokens": 8, "reasoning_words": 1}, "<think>QU0000</think>qu0000 qu0001 qu0002", "length", 8),
         ({"max_tokens": 5, "reasoning_words": 1}, "<think>QU0000", "length", 3),
-        ({"max_tokens": 2, "reasoning_words": 1}, "", "length", 0),
+        ({"max_tokens": 2, "reasoning_words": 1}, "<think>", "length", 2),
+        ({"max_tokens": 1, "reasoning_words": 1}, "<thi", "length", 1),
+        ({"context_left": 1, "reasoning_words": 1}, "<thi", "length", 1),
         ({"max_tokens": 4, "reasoning_words": 9}, "<think>QU0000 QU0001", "length", 4),
     ],
 )
@@ -130,9 +133,9 @@ def test_the_tokens_of_an_answer_are_the_ids_of_its_pieces(
         max_tokens=tokens,
         context_left=context,
     )
-    assert (
-        plan.completion_tokens == sum(piece.token_count for piece in plan.pieces) == len(encode(text(plan)))
-    )
+    told = sum(piece.token_count for piece in plan.pieces) + plan.unseen_tokens
+    assert plan.completion_tokens == told == len(encode(text(plan)))
+    assert plan.completion_tokens
 
 
 def test_words_past_those_with_an_id_count_one_token_each() -> None:

@@ -357,6 +357,8 @@ REFUSALS = {
     LLAMA + "[fault]\nafter_chunks = 3": "fault: mode is missing",
     LLAMA + '[fault]\nmode = "reset"\nutf8 = true': "fault: utf8 goes with cut_mid_frame only",
     LLAMA + "[answer]\ntokens = 0": "answer.tokens is 0, expected an integer >= 1",
+    LLAMA + "[answer]\ncalls = 0": "answer.calls is 0, expected an integer >= 1",
+    LLAMA + "[answer]\ncalls = 17": "answer.calls is 17, expected an integer <= 16",
     LLAMA + "[latency]\nttft_ms = -1": "latency.ttft_ms is -1, expected a number >= 0",
     LLAMA + '[latency]\nitl_ms = "5"': 'latency.itl_ms is "5", expected a number',
     # TOML itself

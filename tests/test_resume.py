@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import Plan, fault_pieces, healthy
+from inference_lab.answers.answer import fault_pieces, healthy
 from inference_lab.answers.pieces import Channel
+from inference_lab.answers.writer import Plan
 from inference_lab.formats import FORMATS, Format
 from inference_lab.progress.position import Position, locate
 from inference_lab.prompts.calls import CallTarget, call_target

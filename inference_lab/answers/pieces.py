@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from inference_lab.tokens import ANY_WORD, parts_of, spell
+from inference_lab.tokens import ANY_WORD, decode, encode, parts_of, spell
 
 Channel = Literal["text", "reasoning", "call"]
 
@@ -27,6 +27,16 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
     words: int
     name: str | None = None
     call: int = 0
+
+    def beginning(self, budget: int) -> "Piece":
+        """Its first `budget` ids, at least 1 and fewer than it has; no delta shows what is markup alone."""
+        raw = decode(encode(self.raw)[:budget])
+        pairs = enumerate(zip(raw, self.delta, strict=False))
+        same = next((place for place, (one, other) in pairs if one != other), min(len(raw), len(self.delta)))
+        # A word ends in a digit or accent, and what closes a call after it has neither.
+        word_end = max(map(self.raw.rfind, "0123456789éÉ")) + 1
+        words = self.words if len(raw) >= word_end else 0
+        return Piece(self.channel, raw[:same], raw, budget, words, call=self.call)
 
 
 class Run(msgspec.Struct, frozen=True):

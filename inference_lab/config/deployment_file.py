@@ -54,10 +54,14 @@ _Milliseconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """`[answer]`: content words of a whole answer (None: the request decides), reasoning words before it."""
+    """`[answer]`: content words of a whole answer (None: the request decides), reasoning words before it, its calls.
+
+    `calls` is how many parallel calls an answer makes that calls a tool.
+    """
 
     tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
     reasoning: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    calls: Annotated[int, Meta(ge=1, le=16)] = 1
 
 
 class Latency(Struct, frozen=True, forbid_unknown_fields=True):

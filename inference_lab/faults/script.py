@@ -261,31 +261,35 @@ def _error_json(death: Death, *, nested: bool) -> bytes:
 
 
 def healthy_script(
-    shape: Shape, pieces: Iterable[Piece], finish: str, counts: Callable[[], Counts], *, include_usage: bool
+    shape: Shape,
+    pieces: Iterable[Piece],
+    finish: str,
+    counts: Callable[[], Counts],
+    *,
+    include_usage: bool,
+    unseen_tokens: int = 0,
 ) -> Iterator[Event]:
     """The events of an answer that the engine paces: each content frame waits for its tokens.
 
-    `counts` is called when the usage frame is due, since the engine knows what was cached only then.
+    `counts` is called when the usage frame is due, since the engine knows what was cached only then. `unseen_tokens`
+    are those of an answer without pieces, which its other frames wait for.
     """
     yield _stream_head(shape.dialect)
     finished = False
     if shape.dialect is not LAB:
-        finished = yield from _in_dialect(shape, pieces, finish)
+        finished = yield from _in_dialect(shape, pieces, finish, unseen_tokens)
     else:
-        opening = shape.opening
         begun = False
         for piece in pieces:
-            yield Await(piece.token_count)
             if begun:
+                yield Await(piece.token_count)
                 yield Frame(shape.content(piece), said=said(piece.words))
                 continue
             begun = True
-            if opening is not None:
-                # With the first token, so that the first frame is the time to first token.
-                yield Frame(opening)
+            yield from _opened(shape.opening, piece.token_count)
             yield Frame(shape.content(piece, first=True), said=said(piece.words))
-        if opening is not None and not begun:
-            yield Frame(opening)
+        if not begun:
+            yield from _opened(shape.opening, unseen_tokens)
     if not finished:
         yield Frame(shape.finish(finish))
     if include_usage:
@@ -294,14 +298,28 @@ def healthy_script(
     yield Close.TERMINATOR
 
 
-def _in_dialect(shape: Shape, pieces: Iterable[Piece], finish: str) -> Generator[Event, None, bool]:
+def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
+    """The wait for the first tokens; the opening comes with the first of them, as the time to first token."""
+    if opening is not None:
+        if tokens:
+            yield Await(1)
+        yield Frame(opening)
+        tokens -= 1
+    if tokens > 0:
+        yield Await(tokens)
+
+
+def _in_dialect(
+    shape: Shape, pieces: Iterable[Piece], finish: str, unseen_tokens: int
+) -> Generator[Event, None, bool]:
     """The content of a healthy answer in any dialect; whether the last frame has carried the finish."""
-    dialect, opening = shape.dialect, shape.opening
+    dialect = shape.dialect
     first = True
     for piece, is_last in _with_last(pieces):
-        yield Await(piece.token_count)
-        if first and opening is not None:
-            yield Frame(opening)
+        if first:
+            yield from _opened(shape.opening, piece.token_count)
+        else:
+            yield Await(piece.token_count)
         if dialect.comment:
             yield Frame(dialect.comment)
         if is_last and dialect.finish_rides:
@@ -309,8 +327,8 @@ def _in_dialect(shape: Shape, pieces: Iterable[Piece], finish: str) -> Generator
         else:
             yield Frame(shape.content(piece, first=first), said=said(piece.words))
         first = False
-    if first and opening is not None:
-        yield Frame(opening)
+    if first:
+        yield from _opened(shape.opening, unseen_tokens)
     return dialect.finish_rides and not first
 
 

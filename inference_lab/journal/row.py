@@ -41,6 +41,7 @@ PARAMETERS: Final = frozenset(
         "response_format",
         "reasoning_effort",
         "tool_choice",
+        "parallel_tool_calls",
         "priority",
         "stream_options",
         "return_token_ids",

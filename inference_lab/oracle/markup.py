@@ -62,9 +62,9 @@ class _Costs(msgspec.Struct, frozen=True):
         return total
 
     def least(self, seen: Markup) -> int:
-        """What must have been written for it: the prompt may have opened the reasoning."""
+        """What must have been written for it: the prompt may have opened the reasoning, and an opening may be torn."""
         closed = self.reasoning_close if seen.reasoning and seen.after_reasoning else 0
-        return closed + seen.calls * self.call_open
+        return closed + min(seen.calls, seen.members) * self.call_open
 
     @property
     def opening(self) -> int:

@@ -35,9 +35,10 @@ def _from_name(style: Format, missing: str, begun: str, targets: Sequence[CallTa
     fitting = (target for target in targets if quoted(target.name).startswith(begun))
     target = next(fitting, None)
     name = quoted(target.name) if target else begun + escape_rest(begun)
-    key = quoted((target or CallTarget()).key)
+    called = CallTarget(_told(name), (target or CallTarget()).key)
+    key = quoted(called.key)
     markup = f"{missing}{name[len(begun) :]}{style.name_close}{style.key_open}{key}{style.key_close}"
-    return Place("call", markup=markup, arguments=f'{{"{key}": "', name=_told(name))
+    return Place("call", markup=markup, arguments=f'{{"{key}": "', name=called.name, called=called)
 
 
 def _told(name: str) -> str:
@@ -56,6 +57,8 @@ class _Reader(msgspec.Struct):
     at: int = 0
     progress: int = 0
     shown: str = ""
+    number: int = 0
+    called: CallTarget | None = None
 
     def read(self) -> Place:
         """Call after call, until one breaks off or the text ends."""
@@ -65,7 +68,11 @@ class _Reader(msgspec.Struct):
         if place.channel == "end" and not place.readable and not self.progress:
             place = self._unreadable()
         return msgspec.structs.replace(
-            place, progress=self.progress + place.progress, tag=place.tag or self.shown
+            place,
+            progress=self.progress + place.progress,
+            tag=place.tag or self.shown,
+            number=self.number,
+            called=place.called or self.called,
         )
 
     def _call(self) -> Place | None:
@@ -73,12 +80,15 @@ class _Reader(msgspec.Struct):
         style = self.style
         name = self._quoted()
         if self.at == len(self.text):
-            return _from_name(style, "", name, self.targets)
+            torn = _from_name(style, "", name, self._likely)
+            # With a blank in it, it is more likely somebody's text about calls.
+            return msgspec.structs.replace(torn, readable=not any(map(str.isspace, name)))
         key = next((target.key for target in self.targets if quoted(target.name) == name), CallTarget().key)
         opening = f"{style.key_open}{quoted(key)}{style.key_close}"
         missing = self._take(style.name_close)
         if missing is None:
             return self._unreadable()
+        self.called = CallTarget(_told(name), self._first_key(key))
         if missing or self.at == len(self.text):
             return Place("call", markup=missing + opening, arguments=f'{{"{quoted(key)}": "')
         place = self._tags(key) if style.json_key_close else self._json(key)
@@ -87,15 +97,30 @@ class _Reader(msgspec.Struct):
     def _behind_call(self) -> Place | None:
         """What follows a whole call: the closing of all calls, or the next call."""
         closing, between = self.style.calls_close, self.style.call_between + self.style.call_open
-        if self.at == len(self.text):
-            return Place("end", markup=closing)
+        after = self.text[self.at :]
+        if not after:
+            return Place("end", after="")
         missing = self._take(closing) if closing else None
         if missing is not None:
-            return Place("end", markup=missing)
+            return Place("end", after=after, readable=closing.startswith(after))
         missing = self._take(between)
         if missing is None:
             return Place("end", readable=False)
-        return _from_name(self.style, missing, "", self.targets) if missing else None
+        self.number += 1
+        return _from_name(self.style, missing, "", self._likely) if missing else None
+
+    @property
+    def _likely(self) -> Sequence[CallTarget]:
+        """What a torn name may become: an answer's calls are of one tool."""
+        return [self.called, *self.targets] if self.called else self.targets
+
+    def _first_key(self, due: str) -> str:
+        """The key of the first argument as it stands; the one that is due where none does."""
+        style = self.style
+        if not self.text.startswith(style.key_open, self.at):
+            return due
+        found = _QUOTED.match(self.text, self.at + len(style.key_open))
+        return _told(found[0]) if found and self.text.startswith(style.key_close, found.end()) else due
 
     def _json(self, key: str) -> Place | None:
         """Arguments as JSON; None behind the whole call."""
@@ -119,11 +144,13 @@ class _Reader(msgspec.Struct):
             self._count(argument_tail_of(self.text[start : found.end]))
             self.at = found.end
             missing = self._take(style.call_close)
-            return None if missing == "" else Place("end", markup=missing or "", readable=missing is not None)
+            if missing:
+                return Place("end", markup=missing, after="")
+            return None if missing == "" else Place("end", readable=False)
         begun = self.text[start:]
         if found.ends is Ends.OPEN and _is_object(begun + "}"):
             self._count(argument_tail_of(begun))
-            return Place("end", markup="}" + style.call_close, arguments="}")
+            return Place("end", markup="}" + style.call_close, arguments="}", after="")
         # Behind a key, behind its colon, behind a comma.
         for missing in (style.key_close.removeprefix('"'), '"', f'"{quoted(key)}{style.key_close}'):
             if found.ends is Ends.OPEN and _is_object(f'{begun}{missing}"}}'):
@@ -137,12 +164,12 @@ class _Reader(msgspec.Struct):
         begun = 0
         while True:
             if begun and self.at == len(self.text):
-                return Place("end", markup=style.call_close + style.calls_close, arguments="}")
+                return Place("end", markup=style.call_close, arguments="}", after="")
             missing = self._take(style.call_close) if begun or self.at < len(self.text) else None
             if missing == "":
                 return None
             if missing and begun:
-                return Place("end", markup=missing + style.calls_close, arguments="}")
+                return Place("end", markup=missing, arguments="}", after="")
             missing = self._take(style.key_open)
             if missing:
                 return self._from_key(key, missing, "", begun)
@@ -184,7 +211,7 @@ class _Reader(msgspec.Struct):
         missing = self._take(closing)
         if not missing:
             return None
-        return Place("end", markup=missing + self.style.call_close + self.style.calls_close, arguments='"}')
+        return Place("end", markup=missing + self.style.call_close, arguments='"}', after="")
 
     def _value(self, tail: Tail) -> Place:
         """The place inside an open argument."""

@@ -1,6 +1,7 @@
 """Where a request stands in its answer, from the prompt alone, so that any replica can continue it."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import msgspec
 
@@ -38,10 +39,26 @@ class Position(msgspec.Struct, frozen=True):
         """What a call would call that the request itself has no tools for: the first in the prompt's tools block."""
         return _tools_of(self.proper)[0]
 
-    def call_place(self, style: Format) -> Place | None:
-        """The region read as ending in a call's torn opening, where it could be something else too."""
-        place = read_as_call(style, self.region, lambda: _tools_of(self.proper))
+    @property
+    def tools(self) -> list[CallTarget]:
+        """The function tools of the prompt's tools block."""
+        return _tools_of(self.proper)[:-1]
+
+    def call_place(self, style: Format, first: Sequence[CallTarget] = ()) -> Place | None:
+        """The region read as ending in a call's torn opening, where it could be something else too.
+
+        `first` is what its name may become before the tools of the prompt's own.
+        """
+        place = read_as_call(style, self.region, lambda: [*first, *_tools_of(self.proper)])
         return place and msgspec.structs.replace(place, progress=self.place.progress)
+
+    def place_for(self, style: Format, targets: Sequence[CallTarget]) -> Place:
+        """The place of an answer that calls one of the `targets`: a torn name becomes the first that it fits."""
+        if not self.region:
+            return self.place
+        region = region_of(style, self.proper + self.region)
+        region = msgspec.structs.replace(region, text=self.region)
+        return read(style, region, self.tag, lambda: [*targets, *_tools_of(self.proper)])
 
 
 def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Position:
@@ -51,15 +68,15 @@ def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Positi
     so that even a prompt that was rendered anew is continued.
     """
     region = region_of(style, text)
-    if not region.text:
-        return _fresh(style, region if region.marked else without_region(style, text), ids)
-    key = digest(encode(region.proper))
-    tag = tag_of(key)
-    place = read(style, region, tag, lambda: _tools_of(region.proper))
-    if not region.marked and not (place.readable and place.progress):
-        return _fresh(style, without_region(style, text), ids)
-    trapped = region.text.endswith(style.traps)
-    return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
+    while region.text:
+        key = digest(encode(region.proper))
+        tag = tag_of(key)
+        place = read(style, region, tag, partial(_tools_of, region.proper))
+        if region.marked or (place.readable and place.progress):
+            trapped = region.text.endswith(style.traps)
+            return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
+        region = region.words_alone
+    return _fresh(style, region if region.marked else without_region(style, text), ids)
 
 
 def restarted(style: Format, position: Position) -> Position:

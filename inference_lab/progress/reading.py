@@ -49,7 +49,9 @@ def read(style: Format, region: Region, tag: str, targets: Targets) -> Place:
         shown = before.letters.lower() or tag
         place = _content(style, content.removeprefix(behind), shown, targets, opened=True)
     return msgspec.structs.replace(
-        place, progress=place.progress + before.next_index, tag=place.tag or before.letters.lower()
+        place,
+        progress=place.progress + before.next_index,
+        tag=place.tag or before.letters.lower(),
     )
 
 
@@ -75,7 +77,9 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
         place = read_calls(style, text[call + len(opening) :], targets(), before.letters or tag)
         if place.channel != "text":
             return msgspec.structs.replace(
-                place, progress=place.progress + before.next_index, tag=place.tag or before.letters
+                place,
+                progress=place.progress + before.next_index,
+                tag=place.tag or before.letters,
             )
     tail = tail_of(text)
     place = _at_word("text", tail, tag)

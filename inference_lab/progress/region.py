@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from inference_lab.formats import FORMATS, Format
+from inference_lab.json_text import string_end
 from inference_lab.progress.words import is_reasoning, next_word
 from inference_lab.tokens import ANY_WORD, parts_of
 
@@ -12,13 +13,24 @@ _ANSWER_CLOSES: Final = tuple(family.answer_close for family in FORMATS.values()
 
 
 class Region(msgspec.Struct, frozen=True):
-    """A prompt's two parts, and whether the prompt proper has opened or closed the reasoning block."""
+    """A prompt's two parts, and whether the prompt proper has opened or closed the reasoning block.
+
+    `markup` is how many characters of markup the text begins with where no generation marker says that it is an answer.
+    """
 
     proper: str
     text: str
     block_open: bool = False
     block_closed: bool = False
     marked: bool = True
+    markup: int = 0
+
+    @property
+    def words_alone(self) -> "Region":
+        """Without the markup in front; without a text where there is none."""
+        start = len(self.proper) + self.markup if self.markup else len(self.proper) + len(self.text)
+        prompt = self.proper + self.text
+        return Region(prompt[:start], prompt[start:], marked=False)
 
 
 def region_of(style: Format, prompt: str) -> Region:
@@ -42,8 +54,8 @@ def region_of(style: Format, prompt: str) -> Region:
         if start < len(prompt) and any(prompt.find(mark, start) >= 0 for mark in _ANSWER_CLOSES):
             return Region(prompt, "")
         return Region(prompt[:start], prompt[start:], mark_open, mark_closed)
-    start, block_open = _last_run(style, prompt)
-    return Region(prompt[:start], prompt[start:], block_open, marked=False)
+    start, words, block_open = _last_run(style, prompt)
+    return Region(prompt[:start], prompt[start:], block_open, marked=False, markup=words - start)
 
 
 def without_region(style: Format, prompt: str) -> Region:
@@ -53,8 +65,8 @@ def without_region(style: Format, prompt: str) -> Region:
     return Region(prompt, "", block_open, marked=False)
 
 
-def _last_run(style: Format, prompt: str) -> tuple[int, bool]:
-    """Where the last run of words begins, markup included, and whether that is inside a reasoning block."""
+def _last_run(style: Format, prompt: str) -> tuple[int, int, bool]:
+    """Where the last run of words begins, with its markup and without, and whether that is in a reasoning block."""
     start = end = len(prompt)
     first = before = ""
     for found in ANY_WORD.finditer(prompt):
@@ -66,14 +78,15 @@ def _last_run(style: Format, prompt: str) -> tuple[int, bool]:
         if torn and next_word(before).startswith(word):
             break
         start, end, first, before = found.start(), found.end(), word, word
+    words = start
     if first and is_reasoning(first):
         opened = prompt.endswith(style.reasoning_open, 0, start)
-        return start - len(style.reasoning_open) * opened, not opened
+        return start - len(style.reasoning_open) * opened, words, not opened
     if prompt.endswith(style.key_close, 0, start):
         call = prompt.rfind(style.calls_open + style.call_open, 0, start)
-        start = call if call >= 0 else start
+        start = call if call >= 0 and _is_opening(style, prompt[call:start], style.calls_open) else start
     block = style.reasoning_open + style.reasoning_close
-    return start - len(block) * prompt.endswith(block, 0, start), False
+    return start - len(block) * prompt.endswith(block, 0, start), words, False
 
 
 def _follows(style: Format, before: str, gap: str, word: str) -> bool:
@@ -85,10 +98,19 @@ def _follows(style: Format, before: str, gap: str, word: str) -> bool:
         return False
     if is_reasoning(before):
         closing = style.reasoning_close
-        return gap == closing or (gap.startswith(closing) and _is_opening(style, gap[len(closing) :]))
-    return _is_opening(style, gap)
+        return gap == closing or (
+            gap.startswith(closing) and _is_opening(style, gap[len(closing) :], style.calls_open)
+        )
+    closing = style.value_close + style.call_close + style.call_between
+    if gap.startswith(closing) and _is_opening(style, gap[len(closing) :], ""):
+        return True
+    return _is_opening(style, gap, style.calls_open)
 
 
-def _is_opening(style: Format, text: str) -> bool:
-    """Whether a text is a call's markup up to its argument's first word."""
-    return text.startswith(style.calls_open + style.call_open) and text.endswith(style.key_close)
+def _is_opening(style: Format, text: str, before: str) -> bool:
+    """Whether a text is what stands `before` a call and the call's markup up to its argument's first word."""
+    opening = before + style.call_open
+    if not (text.startswith(opening) and text.endswith(style.key_close)):
+        return False
+    named = string_end(text, len(opening))
+    return named > 0 and text.startswith(style.name_close, named - 1)

@@ -90,6 +90,11 @@ def call_target(tools: object, tool_choice: object = None) -> CallTarget:
     raise ValueError(f"tool_choice.function.name: {name!r} is none of the request's tools")
 
 
+def requires_call(tool_choice: object) -> bool:
+    """Whether an answer must be a call: `required`, or a tool by its name."""
+    return tool_choice == "required" or isinstance(tool_choice, dict)
+
+
 def _key_of(parameters: Any) -> str:  # noqa: ANN401 - a client's JSON
     properties = parameters.get("properties") if isinstance(parameters, dict) else None
     for key, schema in properties.items() if isinstance(properties, dict) else ():

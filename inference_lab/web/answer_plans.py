@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from inference_lab.answers.answer import Limits, healthy
+from inference_lab.answers.writer import Calls
 from inference_lab.errors import ApiError, invalid_request
 from inference_lab.faults.content import words_in
 from inference_lab.faults.death import ALL, Death
+from inference_lab.prompts.calls import requires_call, targets_of
 from inference_lab.tokens import FIRST_TEXT_WORD
-from inference_lab.web.endpoints import call_target_of
+from inference_lab.web.endpoints import call_target_of, needs_tool
 from inference_lab.web.requests import Common
 from inference_lab.web.source import answer_of
 
 if TYPE_CHECKING:
-    from inference_lab.answers.answer import Plan
     from inference_lab.answers.pieces import Pieces
+    from inference_lab.answers.writer import Plan
     from inference_lab.prompts.calls import CallTarget
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
@@ -28,7 +30,8 @@ def engine_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) 
     """What the engine is to answer.
 
     Raises:
-        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own.
+        ApiError: 400 `context_length_exceeded`, or `invalid_request` for words without an id of their own and for a
+            call without a tool.
     """
     config = accepted.served.config
     asked = accepted.body.token_limit
@@ -48,9 +51,27 @@ def engine_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) 
         answer_words=config.answer.tokens,
         max_tokens=asked,
         context_left=left,
+        calls=_calls(accepted.body, prompt, config.answer.calls),
     )
     require_ids(accepted.body, plan.pieces)
     return plan
+
+
+def _calls(body: Common, prompt: Prompt, count: int) -> Calls:
+    """The calls of a healthy answer.
+
+    Raises:
+        ApiError: 400 where it must call a tool and there is none, in the request or in its prompt.
+    """
+    count = 1 if body.parallel_tool_calls is False else count
+    if not requires_call(body.tool_choice):
+        return Calls(count)
+    if isinstance(body.tool_choice, dict):
+        return Calls(count, (call_target_of(body),))
+    tools = targets_of(body.tools) or prompt.position.tools
+    if not tools and prompt.position.place.channel not in {"call", "end"}:
+        raise needs_tool()
+    return Calls(count, tuple(tools))
 
 
 def require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None:

@@ -298,6 +298,7 @@ class Answers:
                     plan.finish,
                     lambda: counts(ticket),
                     include_usage=accepted.body.include_usage,
+                    unseen_tokens=plan.unseen_tokens,
                 )
                 player = self._streams.play(request, script, "engine", on_gone=ticket.cancel, healthy=True)
 

@@ -9,19 +9,19 @@ import msgspec
 from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import LAB
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
-from inference_lab.errors import invalid_request
+from inference_lab.errors import ApiError, invalid_request
 from inference_lab.formats.thinking import is_thinking
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.progress.position import Position, locate
-from inference_lab.prompts.calls import CallTarget, call_target
+from inference_lab.prompts.calls import CallTarget, call_target, requires_call, targets_of
 from inference_lab.prompts.echo import Echo, find
 from inference_lab.prompts.messages import text_of
 from inference_lab.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
-    from inference_lab.answers.answer import Plan
     from inference_lab.answers.dialects import Dialect
+    from inference_lab.answers.writer import Plan
     from inference_lab.formats import Format
 
 _R = TypeVar("_R", bound=Common)
@@ -109,6 +109,8 @@ class _Chat(Endpoint[ChatRequest]):
     def check(self, body: ChatRequest) -> None:
         super().check(body)
         call_target_of(body)
+        if requires_call(body.tool_choice) and not targets_of(body.tools):
+            raise needs_tool()
 
     def prompt(self, body: ChatRequest, style: Format, *, reasons: bool) -> Prompt:
         thinking = is_thinking(body.chat_template_kwargs, default=reasons)
@@ -137,18 +139,25 @@ class _Chat(Endpoint[ChatRequest]):
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
     ) -> bytes:
-        texts: dict[str, list[str]] = {"text": [], "reasoning": [], "call": []}
-        call: dict[str, Any] = {}
+        texts: dict[str, list[str]] = {"text": [], "reasoning": []}
+        calls: dict[int, dict[str, Any]] = {}
         for piece in plan.pieces:
-            texts[piece.channel].append(piece.delta)
+            if piece.channel != "call":
+                texts[piece.channel].append(piece.delta)
+                continue
+            function = calls.setdefault(piece.call, {"function": {}})["function"]
             if piece.name is not None:  # a call's announcement; an open call's rest has none
-                call = {"id": call_id(completion.id, 0), "type": "function", "name": piece.name}
-        message: dict[str, Any] = {"role": "assistant", "content": "".join(texts["text"])}
+                calls[piece.call] = {"id": call_id(completion.id, piece.call), "type": "function"}
+                calls[piece.call]["function"] = function = {"name": piece.name}
+            function["arguments"] = function.get("arguments", "") + piece.delta
+        content: str | None = "".join(texts["text"])
+        if any("id" in call for call in calls.values()):
+            content = content or None
+        message: dict[str, Any] = {"role": "assistant", "content": content}
         if texts["reasoning"]:
             message["reasoning_content"] = "".join(texts["reasoning"])
-        if texts["call"]:
-            name = {"name": call.pop("name")} if call else {}
-            message["tool_calls"] = [{**call, "function": {**name, "arguments": "".join(texts["call"])}}]
+        if calls:
+            message["tool_calls"] = list(calls.values())
         choice = {"index": 0, "message": message, "finish_reason": plan.finish}
         return _whole(completion, "chat.completion", choice | _told_ids(body, prompt, plan), counts)
 
@@ -234,11 +243,18 @@ def call_target_of(body: Common) -> CallTarget:
         raise invalid_request(str(error), "tools") from None
 
 
+def needs_tool() -> ApiError:
+    """400 for an answer that must be a call of nothing."""
+    return invalid_request(
+        "tool_choice: is 'required', which needs a function tool in tools: there is none", "tool_choice"
+    )
+
+
 def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> dict[str, list[int]]:
     """What `return_token_ids` adds to the choice of an answer that is not streamed."""
     if not body.return_token_ids:
         return {}
-    ids = [number for piece in plan.pieces for number in encode(piece.raw)]
+    ids = [number for piece in plan.pieces for number in encode(piece.raw)] + encode(plan.unseen)
     return {"prompt_token_ids": prompt.ids, "token_ids": ids}
 
 

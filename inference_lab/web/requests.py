@@ -28,7 +28,6 @@ _SAMPLING_FIELDS: Final = {
     "presence_penalty",
     "top_logprobs",
     "response_format",
-    "parallel_tool_calls",
     "reasoning_effort",
     "modalities",
     "service_tier",
@@ -77,6 +76,7 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: bool | int | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     priority: int | None = None
     nvext: Nvext | None = None
     return_token_ids: bool | None = None

@@ -8,8 +8,9 @@ from inference_lab.answers.answer import call_pieces, fault_pieces, healthy, thi
 from inference_lab.faults.content import words_in
 
 if TYPE_CHECKING:
-    from inference_lab.answers.answer import Limits, Plan
+    from inference_lab.answers.answer import Limits
     from inference_lab.answers.pieces import Channel, Pieces
+    from inference_lab.answers.writer import Plan
     from inference_lab.faults.death import Death
     from inference_lab.formats import Format
     from inference_lab.progress.position import Position

@@ -198,3 +198,62 @@ def test_the_head_and_role_frame_come_before_the_first_token(server: Server) -> 
         connection.send(request("POST", CHAT, payload(CHAT, model="slow")))
         got = connection.until(b"0000")
     assert len(got.chunked.chunks) == 2
+
+
+CALLING: dict[str, Any] = {
+    "tools": [{"type": "function", "function": {"name": "find_it"}}],
+    "tool_choice": "required",
+}
+
+
+@pytest.mark.parametrize("model", ["lab", "thinks"])
+def test_an_answer_that_must_call_a_tool_is_that_call(server: Server, model: str) -> None:
+    got = post(server, CHAT, model=model, **CALLING, stream_options={"include_usage": True})
+    frames = [json.loads(frame[6:]) for frame in got.chunked.chunks[:-1]]
+    deltas = [frame["choices"][0]["delta"] for frame in frames[:-1]]
+    thoughts = [delta for delta in deltas if "reasoning_content" in delta]
+    assert (deltas[0], len(thoughts), deltas[-1]) == ({"role": "assistant"}, 3 * (model == "thinks"), {})
+    announced, *fragments = [delta["tool_calls"] for delta in deltas[1 + len(thoughts) : -1]]
+    call_id = "call_" + frames[0]["id"].removeprefix("chatcmpl-")
+    function = {"name": "find_it", "arguments": ""}
+    assert announced == [{"index": 0, "id": call_id, "type": "function", "function": function}]
+    assert len(fragments) == 16
+    assert {(call["index"], *call) for (call,) in fragments} == {(0, "index", "function")}
+    arguments = json.loads("".join(call["function"]["arguments"] for (call,) in fragments))
+    assert (list(arguments), arguments["location"][-7:]) == (
+        ["location"],
+        arguments["location"][:2] + "0015é",
+    )
+    assert frames[-2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert got.chunked.chunks[-1] == DONE
+    assert got.chunked.terminated
+
+
+def test_a_call_waits_for_the_tokens_of_its_announcement(server: Server) -> None:
+    """The slow model's second token is a minute away, and the announcement takes a dozen."""
+    with Connection(server.address) as connection:
+        connection.send(request("POST", CHAT, payload(CHAT, model="slow", **CALLING)))
+        got = connection.until(b"assistant")
+    assert [json.loads(frame[6:])["choices"][0]["delta"] for frame in got.chunked.chunks] == [
+        {"role": "assistant"}
+    ]
+
+
+def test_a_chat_that_ends_in_the_markup_it_begins_with_says_nothing_and_counts_it(server: Server) -> None:
+    for limit in (1, 2):
+        more = {"model": "thinks", "max_tokens": limit, "stream_options": {"include_usage": True}}
+        got = post(server, CHAT, **more)
+        role, finish, usage, _ = got.chunked.chunks
+        assert json.loads(role[6:])["choices"][0]["delta"] == {"role": "assistant"}
+        assert json.loads(finish[6:])["choices"][0]["finish_reason"] == "length"
+        assert json.loads(usage[6:])["usage"]["completion_tokens"] == limit
+        raw = post(server, COMPLETIONS, **more, stream=False).json["choices"][0]
+        assert (raw["text"], raw["finish_reason"]) == ("<think>"[: 4 * limit], "length")
+
+
+def test_a_chat_that_ends_so_takes_the_time_of_its_tokens(server: Server) -> None:
+    with Connection(server.address) as connection:
+        more = {"model": "slow", "max_tokens": 2, **CALLING}
+        connection.send(request("POST", CHAT, payload(CHAT, **more)))
+        got = connection.until(b"assistant")
+    assert len(got.chunked.chunks) == 1
