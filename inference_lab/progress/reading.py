@@ -52,6 +52,7 @@ def read(style: Format, region: Region, tag: str, targets: Targets) -> Place:
         place,
         progress=place.progress + before.next_index,
         tag=place.tag or before.letters.lower(),
+        readable=place.readable and not before.rest,
     )
 
 
@@ -80,6 +81,7 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
                 place,
                 progress=place.progress + before.next_index,
                 tag=place.tag or before.letters,
+                readable=place.readable and not before.rest,
             )
     tail = tail_of(text)
     place = _at_word("text", tail, tag)

@@ -1,5 +1,6 @@
 """Split a rendered prompt into the prompt proper and the region, the answer so far."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -10,6 +11,9 @@ from inference_lab.progress.words import is_reasoning, next_word
 from inference_lab.tokens import ANY_WORD, parts_of
 
 _ANSWER_CLOSES: Final = tuple(family.answer_close for family in FORMATS.values())
+
+# What may stand after a tag that opens a block, where no whole word does: nothing, or reasoning's torn first word.
+_BLOCK_BEGUN: Final = re.compile(r"\s*(?:[A-Z]{2}0{1,4})?")
 
 
 class Region(msgspec.Struct, frozen=True):
@@ -59,10 +63,9 @@ def region_of(style: Format, prompt: str) -> Region:
 
 
 def without_region(style: Format, prompt: str) -> Region:
-    """A prompt with no answer in it."""
-    opened = prompt.rfind(style.reasoning_open.rstrip("\n"))
-    block_open = opened >= 0 and prompt.find(style.reasoning_close.rstrip("\n"), opened) < 0
-    return Region(prompt, "", block_open, marked=False)
+    """A prompt with no answer in it. A tag that more text follows is spoken of: it opens nothing."""
+    _, opened, after = prompt.rpartition(style.reasoning_open.rstrip("\n"))
+    return Region(prompt, "", bool(opened and _BLOCK_BEGUN.fullmatch(after)), marked=False)
 
 
 def _last_run(style: Format, prompt: str) -> tuple[int, int, bool]:
