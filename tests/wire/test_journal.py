@@ -361,7 +361,12 @@ def test_who_follows_the_journal_sees_each_request_once_when_it_has_ended(filed:
     server = filed.server
     for source in (["--url", server.url], ["--file", str(filed.path)]):
         command = [str(BIN / "inference-lab"), "journal", *source, "--follow", "--ending", "client_left"]
-        follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        # A shell starts background jobs with SIGINT ignored, and so would be all that they start.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert follower.stdout is not None
         lines = Lines(follower.stdout)
         try:

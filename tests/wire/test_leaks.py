@@ -130,13 +130,18 @@ def test_unfinished_requests_leave_no_descriptor(
     ids=["stalled", "paused", "engine"],
 )
 def test_vanished_clients_leave_no_memory_behind(server: Server, data: bytes, sign: bytes) -> None:
-    """The allocator takes a few MiB more now and then; 2,500 players kept alive would be 20 MiB and more."""
+    """Players kept alive would be 4 MiB and more each time; the allocator takes some MiB more now and then.
+
+    `tests/test_vanished.py` looks at the objects themselves.
+    """
     for leave in (_close, _reset):
         _vanish(server, data, sign, leave, CLIENTS)
-    base = server.rss()
+    grown = []
     for _ in range(5):
+        base = server.rss()
         _vanish(server, data, sign, _reset, CLIENTS)
-    assert server.rss() - base < 10 << 20
+        grown.append(server.rss() - base)
+    assert min(grown) < 2 << 20, grown
 
 
 def test_idle_after_all_of_them_means_idle(server: Server) -> None:
