@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -35,34 +36,49 @@ class Loop:
             function(*arguments)
 
 
-@pytest.fixture
-def loop() -> Iterator[Loop]:
+@contextmanager
+def heeded(hang_up: Any = signal.SIG_DFL) -> Iterator[Loop]:
+    """A loop that has taken the signals; not a fixture, since pytest-twisted may start its reactor behind one."""
     made = Loop()
-    before = {
-        number: signal.signal(number, handler)
-        for number, handler in ((signal.SIGTERM, made.sigTerm), (signal.SIGINT, made.sigInt))
-    }
-    take_signals(made)
-    yield made
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    handlers = ((signal.SIGTERM, made.sigTerm), (signal.SIGINT, made.sigInt), (signal.SIGHUP, hang_up))
+    before = {number: signal.signal(number, handler) for number, handler in handlers}
+    try:
+        take_signals(made)
+        yield made
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_before_the_end_has_begun_is_the_same_wish(
-    loop: Loop, second: signal.Signals
-) -> None:
-    signal.raise_signal(signal.SIGTERM)
-    signal.raise_signal(second)
-    loop.turn()
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_second_signal_before_the_end_has_begun_is_the_same_wish(second: signal.Signals) -> None:
+    with heeded() as loop:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(second)
+        loop.turn()
     assert loop.stopped_by == [signal.SIGTERM]
 
 
-def test_a_signal_once_the_end_has_begun_is_for_whoever_waits(loop: Loop) -> None:
+def test_a_hang_up_is_the_wish_to_end() -> None:
+    with heeded() as loop:
+        signal.raise_signal(signal.SIGHUP)
+        loop.turn()
+    assert loop.stopped_by == [signal.SIGHUP]
+
+
+def test_a_hang_up_that_is_ignored_stays_so() -> None:
+    with heeded(signal.SIG_IGN) as loop:  # as nohup(1) does
+        signal.raise_signal(signal.SIGHUP)
+        loop.turn()
+    assert loop.stopped_by == []
+
+
+def test_a_signal_once_the_end_has_begun_is_for_whoever_waits() -> None:
     hurried: list[None] = []
-    signal.raise_signal(signal.SIGINT)
-    loop.turn()
-    on_further_signal(loop, lambda: hurried.append(None))
-    signal.raise_signal(signal.SIGTERM)
-    loop.turn()
+    with heeded() as loop:
+        signal.raise_signal(signal.SIGINT)
+        loop.turn()
+        on_further_signal(loop, lambda: hurried.append(None))
+        signal.raise_signal(signal.SIGTERM)
+        loop.turn()
     assert (loop.stopped_by, hurried) == ([signal.SIGINT], [None])

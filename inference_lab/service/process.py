@@ -59,7 +59,9 @@ def calm_collector() -> None:
 
 
 def take_signals(reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor's signal methods
-    """Let SIGTERM and SIGINT stop the reactor from its loop, not from inside the signal handler.
+    """Let SIGTERM, SIGINT and SIGHUP stop the reactor from its loop, not from inside the signal handler.
+
+    SIGHUP, which a terminal sends that goes, would end the process without a word and leave the journal's rows open.
 
     Twisted's own handlers log where they stand (ReactorBase.sigTerm), and a signal that lands while a log line is being
     written then waits for the log's lock for ever. A second signal before the end has begun is the same wish: `timeout`
@@ -72,14 +74,22 @@ def take_signals(reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type 
         if len(taken) == 1:
             stop(number)
 
-    for number, stop in ((signal.SIGTERM, reactor.sigTerm), (signal.SIGINT, reactor.sigInt)):
-        if signal.getsignal(number) == stop:  # the reactor's, not somebody else's and not ignored
+    def hang_up(number: int) -> None:
+        _log.info("Received SIGHUP, taken as SIGTERM.")
+        reactor.sigTerm(number)
+
+    for number, handler, stop in (
+        (signal.SIGTERM, reactor.sigTerm, reactor.sigTerm),
+        (signal.SIGINT, reactor.sigInt, reactor.sigInt),
+        (signal.SIGHUP, signal.SIG_DFL, hang_up),
+    ):
+        if signal.getsignal(number) == handler:  # nobody else's, and not ignored
             signal.signal(number, partial(_from_loop, reactor, partial(once, stop)))
 
 
 def on_further_signal(reactor: Any, hurry: Callable[[], None]) -> None:  # noqa: ANN401
-    """From now on, call `hurry` for SIGTERM and SIGINT, which the stopping reactor would report as an error."""
-    for number in (signal.SIGTERM, signal.SIGINT):
+    """From now on, call `hurry` for each of these signals, which the stopping reactor would report as an error."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         if isinstance(signal.getsignal(number), partial):  # what `take_signals` has put there
             signal.signal(number, partial(_from_loop, reactor, lambda _: hurry()))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8080
 BACKLOG: Final = 1024
+
+_ENDS: Final = re.compile(r"(?<!\\):")
+"""What ends an argument of an endpoint string: a colon that is not escaped."""
 
 
 class StartError(Exception):
@@ -65,7 +69,8 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         config=str(options["config"]),
         hardware=_optional(options, "hardware"),
         models=_each(options, "model"),
-        endpoints=tuple(_endpoint(*address) for address in addresses) or _each(options, "endpoint"),
+        endpoints=tuple(_endpoint(*address) for address in addresses)
+        or tuple(map(_own, _each(options, "endpoint"))),
         directives=bool(options["enable-directives"]),
         flush_grace_ms=_integer(options, "flush-grace-ms", 0, 60_000),
         linger_s=_number(options, "linger-s"),
@@ -109,6 +114,15 @@ def _addresses(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
             raise StartError(f"--port {port} was given twice: leave one out")
     host = _optional(options, "host")
     return tuple((DEFAULT_HOST if host is None else host, port) for port in ports)
+
+
+def _own(endpoint: str) -> str:
+    """A Unix socket for its user alone, unless the string has a `mode`; Twisted's own default is everybody."""
+    kind, *others = _ENDS.split(endpoint)
+    has_mode = any(other.startswith("mode=") for other in others) or (
+        len(others) > 1 and "=" not in others[1]
+    )
+    return endpoint if kind != "unix" or not others or has_mode else f"{endpoint}:mode=600"
 
 
 def _endpoint(host: str, port: int) -> str:

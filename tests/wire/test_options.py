@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from inference_lab.service.settings import settings_from
+from inference_lab.tap import Options
 
 from .rawclient import CHAT, OPEN, Connection, fault_request
 from .server import CONSOLE, start
@@ -69,3 +72,22 @@ def test_only_a_server_with_tls_loads_what_tls_needs(
     server.stop()
     assert ("/cryptography/" in loaded) is (kind == "ssl")
     assert "/msgspec/" in loaded
+
+
+@pytest.mark.parametrize(
+    ("given", "own"),
+    [
+        ("unix:/run/lab", "unix:/run/lab:mode=600"),
+        ("unix:address=/run/lab", "unix:address=/run/lab:mode=600"),
+        (r"unix:/run/a\:mode=666", r"unix:/run/a\:mode=666:mode=600"),
+        ("unix:/run/lab:backlog=5", "unix:/run/lab:backlog=5:mode=600"),
+        ("unix:/run/lab:mode=666", "unix:/run/lab:mode=666"),
+        ("unix:/run/lab:660", "unix:/run/lab:660"),
+        ("tcp:80", "tcp:80"),
+        ("unix", "unix"),
+    ],
+)
+def test_a_unix_socket_is_for_its_user_alone_unless_the_endpoint_says_otherwise(given: str, own: str) -> None:
+    options: Any = Options()
+    options.parseOptions(["--endpoint", given])
+    assert settings_from(options).endpoints == (own,)

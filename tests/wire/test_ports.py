@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,6 @@ from .server import CONSOLE, TWISTD, Server, options, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from .tls import Certificate
 
@@ -117,6 +117,7 @@ def test_endpoints_of_several_kinds_are_one_server_and_a_unix_socket_has_no_port
     )
     try:
         server.log.wait_for(rf"ready: https://127\.0\.0\.1:{server.port} and unix:{path} serving")
+        assert Path(path).stat().st_mode & 0o777 == 0o600
         data = fault_request(CHAT, "no_done;delay_ms=0", **{"x-test-id": "kinds", "Connection": "close"})
         assert exchange(server.address, data, tls=True).status == exchange(path, data).status == 200
         rows = ask_lab(path, "journal?test=kinds&count=2&wait=5")["data"]

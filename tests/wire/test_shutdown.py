@@ -25,9 +25,16 @@ STREAMS = {
 }
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("how", [TWISTD, CONSOLE])
-def test_open_streams_are_logged_as_ended_by_shutdown(configs: Path, how: Sequence[str]) -> None:
-    server = start(configs, "--enable-directives", how=how)
+def test_open_streams_are_logged_as_ended_by_shutdown(
+    configs: Path, how: Sequence[str], number: signal.Signals
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)  # for the child, should we run under nohup
+    try:
+        server = start(configs, "--enable-directives", how=how)
+    finally:
+        signal.signal(number, before)
     try:
         with ExitStack() as stack:
             connections = [stack.enter_context(Connection(server.address)) for _ in STREAMS]
@@ -35,7 +42,7 @@ def test_open_streams_are_logged_as_ended_by_shutdown(configs: Path, how: Sequen
                 connection.send(data)
                 connection.until(sign)
             mark = server.log.mark()
-            server.process.terminate()
+            server.process.send_signal(number)
             server.process.wait(5)
             ends = [connection.until_end().end for connection in connections]
         assert not [end for end in ends if end not in {FIN, RST}]
