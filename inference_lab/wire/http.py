@@ -53,6 +53,7 @@ class LabChannel(http.HTTPChannel):
     """Of all responses so far, their heads included."""
     _pipelined_bytes = 0
     _is_stale = False
+    _is_cut_off = False
     _watch: Drain | None = None
     _dismissal: IDelayedCall | None = None
     _idle_slot: int | None = None
@@ -67,14 +68,15 @@ class LabChannel(http.HTTPChannel):
             self._pipelined_bytes = sum(map(len, self._dataBuffer))
         self._dataBuffer.append(data)
         self._pipelined_bytes += len(data)
-        if self._is_stale:
-            abort(self.transport)
-        elif self._pipelined_bytes > PIPELINED_LIMIT_BYTES:
+        is_too_much = self._pipelined_bytes > PIPELINED_LIMIT_BYTES
+        if is_too_much and not self._is_stale:
             _log.warn(
                 "{peer} pipelined more than {limit} bytes behind an unfinished response: reset",
                 peer=self.getPeer(),
                 limit=PIPELINED_LIMIT_BYTES,
             )
+        if is_too_much or self._is_stale:
+            self._is_cut_off = True
             abort(self.transport)
 
     def headerReceived(self, line: bytes) -> bool:  # noqa: N802 - Twisted's name
@@ -92,9 +94,9 @@ class LabChannel(http.HTTPChannel):
         return bool(super().headerReceived(line))
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """Bytes of requests, until the connection is dismissed."""
+        """Bytes of requests, until the connection is dismissed or cut off: TLS has records left even then."""
         self._stop_idling()
-        if self._dismissal is None:
+        if self._dismissal is None and not self._is_cut_off:
             super().dataReceived(data)
 
     def write(self, data: bytes) -> None:

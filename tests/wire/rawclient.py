@@ -9,7 +9,10 @@ import ssl
 import struct
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 FIN, RST, OPEN = "fin", "rst", "open"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -208,6 +211,13 @@ class Connection:
         else:
             self._ssl.write(data)
             self._flush()
+
+    def send_records(self, parts: Iterable[bytes]) -> None:
+        """Each part in a TLS record of its own, all in one go."""
+        assert self._ssl is not None
+        for part in parts:
+            self._ssl.write(part)
+        self._flush()
 
     def reset(self) -> None:
         """Close with a RST of our own."""

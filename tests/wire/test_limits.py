@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import httpx
@@ -200,6 +201,17 @@ class TestBehindAnUnfinishedAnswer:
                 end = RST
         assert end == RST
         server.log.wait_for(r"(?i)pipelined|65,?_?536|64 KiB", since=mark)
+
+    def test_a_client_has_one_log_line_however_small_its_tls_records_are(self, tls_server: Server) -> None:
+        mark = tls_server.log.mark()
+        with Connection(tls_server.address, tls=True) as connection, suppress(OSError):
+            connection.send(fault_request(CHAT, "stall;delay_ms=0"))
+            connection.until(b"0002")
+            connection.send_records([b"x"] * 70_000)
+            connection.until_end(timeout=5)
+        tls_server.log.wait_for(r"ended: ", since=mark)
+        said = [line for line in tls_server.log.since(mark) if "pipelined more" in line]
+        assert len(said) == 1
 
     def test_sixty_kibibytes_are_fine(self, server: Server) -> None:
         with self._stalled(server) as connection:
