@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.answers.answer import word
 from inference_lab.faults import grammar
 from inference_lab.faults.directive import DirectiveError, parse_directive
 from inference_lab.faults.grammar import MOST_ELEMENTS
 from inference_lab.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.formats import FORMATS
+from inference_lab.oracle import verify
+from inference_lab.progress.legs import directive_in
+from inference_lab.progress.position import locate
+from inference_lab.record.capture import Capture, End
+from inference_lab.record.masking import Mask
 from tests.growth import assert_linear, calls_of
 
 if TYPE_CHECKING:
@@ -80,3 +87,88 @@ def test_behind_a_quote_that_does_not_close_nothing_is_read(monkeypatch: pytest.
     with pytest.raises(grammar.GrammarError, match="does not close"):
         grammar.parse('ok;message="' + '\\"' * 1000 + "\\x")
     assert taken == ["ok", ";", "message=", '"']
+
+
+STYLE = FORMATS["lab"]
+ASKED = "<|user|>hello<|end|><|assistant|>"
+TAG = locate(STYLE, ASKED).tag
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def prompt_of_words(count: int) -> object:
+    return locate(STYLE, ASKED + "".join(word(TAG, index) for index in range(count)))
+
+
+def prompt_of_markers(count: int) -> object:
+    return locate(STYLE, "<|user|>" + "<|end|><|assistant|><think></think>" * count)
+
+
+def prompt_of_tool_calls(count: int) -> object:
+    return locate(STYLE, ASKED + '<tool_call>{"name": "f", "arguments": {"a": "' * count)
+
+
+def prompt_of_tools(count: int) -> object:
+    tools = ", ".join('{"type": "function", "function": {"name": "f"}}' for _ in range(count))
+    return locate(STYLE, f"<|tools|>[{tools}]<|end|>{ASKED}").first_tool
+
+
+def directive_behind_quotes(count: int) -> object:
+    return directive_in("<<fault:" + '"a" ' * count + ">>")
+
+
+def fault_directives(count: int) -> object:
+    return directive_in("<<fault:ok>>" * count)
+
+
+def stream_of_frames(count: int) -> object:
+    frames = b"".join(
+        b'data: {"choices":[{"delta":{"content":"%b"}}]}\n\n' % word("qu", at).encode() for at in range(count)
+    )
+    return verify([frames])
+
+
+def stream_of_bytes(count: int) -> object:
+    return verify([b"a"] * count)
+
+
+def stream_of_one_event(count: int) -> object:
+    return verify([b"data: x\n"] * count)
+
+
+def recorded_chunks(count: int) -> object:
+    capture = Capture(2**30)
+    capture.feed(CHUNKED + b"1\r\na\r\n" * count, 0)
+    return capture.ended(End.FIN, 0)
+
+
+def recorded_bytes_of_a_chunk(count: int) -> object:
+    capture = Capture(2**30)
+    capture.feed(CHUNKED + b"ffffff\r\n", 0)
+    for at in range(count):
+        capture.feed(b"a", at)
+    return capture.ended(End.FIN, count)
+
+
+def hidden_secrets(count: int) -> object:
+    return Mask({b"sk-12345678"}).text("sk-12345678 \\\\" * count)
+
+
+PARSERS = (
+    prompt_of_words,
+    prompt_of_markers,
+    prompt_of_tool_calls,
+    prompt_of_tools,
+    directive_behind_quotes,
+    fault_directives,
+    stream_of_frames,
+    stream_of_bytes,
+    stream_of_one_event,
+    recorded_chunks,
+    recorded_bytes_of_a_chunk,
+    hidden_secrets,
+)
+
+
+@pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
+def test_what_comes_from_outside_is_read_in_linear_time(parse: Callable[[int], object]) -> None:
+    assert_linear(lambda count: partial(parse, count), 200)
