@@ -94,9 +94,9 @@ class LabChannel(http.HTTPChannel):
         return bool(super().headerReceived(line))
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """Bytes of requests, until the connection is dismissed or cut off: TLS has records left even then."""
+        """Bytes of requests, until the connection is dismissed, cut off or closed: TLS has records left even then."""
         self._stop_idling()
-        if self._dismissal is None and not self._is_cut_off:
+        if self._dismissal is None and not (self._is_cut_off or self.transport.disconnecting):
             super().dataReceived(data)
 
     def write(self, data: bytes) -> None:

@@ -305,3 +305,24 @@ def test_an_unfinished_request_is_waited_for(server: Server) -> None:
         connection.send(request("POST", CHAT, headers={"Content-Length": "100"}) + b"{")
         assert connection.until_end(timeout=0.3).end == OPEN
     assert json.loads(ask(server.address, HEALTH).body) == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /\xff HTTP/1.1\r\n",
+        b"GARBAGE\r\n",
+        b"GET / HTTP/3.0\r\n",
+        b"POST / HTTP/1.1\r\nContent-Length: x\r\n",
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: x\r\n",
+        b"GET / HTTP/1.1\r\nno colon\r\n",
+    ],
+)
+def test_what_comes_behind_a_refused_head_is_not_read_in_whatever_tls_records_it_comes(
+    tls_server: Server, line: bytes
+) -> None:
+    """A traceback in the log fails every test here."""
+    with Connection(tls_server.address, tls=True) as connection:
+        connection.send_records([line, b"Host: x\r\n", b"\r\n", HEALTH])
+        got = connection.until_end(timeout=5)
+    assert (got.raw, got.end) == (b"HTTP/1.1 400 Bad Request\r\n\r\n", FIN)
