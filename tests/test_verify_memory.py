@@ -55,3 +55,19 @@ def test_ids_of_calls_are_not_kept_whole() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16 * MIB
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize(("members", "room"), [(300_000, 48 * MIB), (8_000_000, 5 * 24 * MIB)])
+def test_a_frame_of_many_members_takes_little_more_than_its_line(
+    members: int, room: int, *, is_stream: bool
+) -> None:
+    line = b'{"choices":[' + b"{}," * members + b"{}]}"
+    body = b"data: " + line + b"\n\n" if is_stream else line
+    tracemalloc.start()
+    verdict = verify(body[place : place + MIB] for place in range(0, len(body), MIB))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < room, peak
+    is_long = members > 1_000_000
+    assert ("too_long" in {finding.kind.value for finding in verdict.findings}) is is_long

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import sys
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -234,6 +236,16 @@ def test_every_name_of_a_finding_or_a_weight_can_be_ignored() -> None:
         ValueError, match="'gab' is no finding and no weight; weights: text, shape, accounting"
     ):
         verify(b"", ignore=["gab"])
+
+
+def test_the_document_has_each_finding_with_its_weight_and_each_note() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "verify.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]*`) \| (text|shape|accounting) \|", text, re.MULTILINE)
+    told = {name: weight for names, weight in rows for name in re.findall("`([a-z_]+)`", names)}
+    assert told == {kind.value: kind.weight.value for kind in Kind}
+    assert {note.value for note in Note} <= set(
+        re.findall("`([a-z_]+)`", text[text.index("Notes change nothing") :])
+    )
 
 
 # The command.

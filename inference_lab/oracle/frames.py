@@ -14,6 +14,9 @@ from inference_lab.oracle.words import Said, WordChecker
 _ORDER: Final = ("reasoning", "text", "call")
 """The channels as an answer speaks in them; none comes back once a later one has spoken."""
 
+_REASONING_KEYS: Final = ("reasoning_content", "reasoning")
+"""As different servers call it; where both are there, they say the same."""
+
 _ANSWER_KEYS: Final = ("choices", "output", "candidates", "content")
 """Where the APIs keep their lists of answers."""
 
@@ -33,7 +36,7 @@ class Answer:
         self._calls = Calls(report, said, self._check_time)
         self._identity = Identity(report)
         self.usage = Usage(report, self.countable)
-        self._has_text = self._has_reasoning = self._spoken = False
+        self._has_text = self._has_reasoning = False
         self._turn = 0
         self._failed = self._was_unreadable = self._failed_after_end = False
         self._unreadable: tuple[int, int, str] | None = None
@@ -173,21 +176,23 @@ class Answer:
         delta = choice.get("delta")
         delta = delta if isinstance(delta, dict) else choice.get("message")
         delta = delta if isinstance(delta, dict) else {}
-        finish = choice.get("finish_reason")
+        finish, role = choice.get("finish_reason"), delta.get("role")
         speaks = False
         if "text" in choice:
             self.is_raw = True
-            speaks = self._say(self._raw, "text", text_of(choice, "text", "text", self._report))
-        reasoning = [
-            text_of(delta, name, "reasoning", self._report) for name in ("reasoning_content", "reasoning")
-        ]
-        speaks |= self._say(self._reasoning, "reasoning", reasoning[0] or reasoning[1])
-        speaks |= self._say(self._content, "text", text_of(delta, "content", "text", self._report))
-        speaks |= self._take_calls(delta.get("tool_calls"))
-        self._spoken = self._spoken or speaks
+            if text := text_of(choice, "text", "text", self._report):
+                speaks = self._say(self._raw, "text", text)
+        if "reasoning_content" in delta or "reasoning" in delta:
+            texts = [text_of(delta, name, "reasoning", self._report) for name in _REASONING_KEYS]
+            if text := texts[0] or texts[1]:
+                speaks = self._has_reasoning = self._say(self._reasoning, "reasoning", text)
+        if "content" in delta and (text := text_of(delta, "content", "text", self._report)):
+            speaks = self._has_text = self._say(self._content, "text", text)
+        if "tool_calls" in delta:
+            speaks = self._take_calls(delta["tool_calls"]) or speaks
         if speaks:
-            self._identity.text(has_role=bool(delta.get("role")))
-        elif delta.get("role"):
+            self._identity.text(has_role=bool(role))
+        elif role:
             is_end = bool(finish) or has_usage or self.finish is not None or self.done or self._failed
             self._identity.role(is_end=is_end)
         if isinstance(finish, str) and finish:
@@ -195,12 +200,8 @@ class Answer:
         return speaks
 
     def _say(self, words: WordChecker | RawText, channel: str, text: str) -> bool:
-        """Text of one channel; whether there is any."""
-        if not text:
-            return False
+        """Text of one channel."""
         self._check_time(channel, text)
-        self._has_text = self._has_text or words is self._content
-        self._has_reasoning = self._has_reasoning or words is self._reasoning
         words.feed(text)
         return True
 
