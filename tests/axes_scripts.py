@@ -11,7 +11,7 @@ from inference_lab.answers.dialects import DIALECTS
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close, Death
 from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import Event, Frame, Head, Raw, single
+from inference_lab.faults.events import NOTHING, Event, Frame, Head, Raw, single
 from inference_lab.faults.leg_keys import on_leg
 from inference_lab.faults.script import fault_script
 from inference_lab.formats import LAB
@@ -66,7 +66,7 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool
             AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
             prompt_tokens=PROMPT_TOKENS,
             include_usage=True,
-            whole=lambda: respond("json_200", answer_for(endpoint)).wire,
+            whole=lambda: (respond("json_200", answer_for(endpoint)).wire, NOTHING),
             streaming=streaming,
         )
     )

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.journal.conversation import Conversation, Kind, Note, verdicts
+from inference_lab.journal.conversation import Conversation, verdicts
+from inference_lab.journal.findings import Kind, Note
 from tests.wire.rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
@@ -166,38 +167,41 @@ def test_changed_parameters_are_found_by_name(gateway: Gateway) -> None:
     assert found.findings[0].message == "temperature 0.5 → not set, seed 7 → 8"
 
 
-def test_a_client_that_leaves_a_silent_stream_gave_up_and_one_that_leaves_another_is_found(
-    gateway: Gateway,
-) -> None:
+def test_a_client_that_leaves_a_silent_stream_gave_up(gateway: Gateway) -> None:
     gateway.leg(0, fault="stall;after_chunks=5;delay_ms=0")
     gateway.leg(5, fault="ok")
     found = gateway.verdict()
     assert (kinds(found), notes(found)) == ([], [(Note.GAVE_UP_ON_SILENCE, 1)])
-    rows = gateway.rows()
-    rows[0] = msgspec.structs.replace(rows[0], ending_asked="terminator")
-    (found,) = verdicts(lambda _: rows, prompt=rows[0].prompt, test=None)
-    assert kinds(found) == [(Kind.AFTER_CLIENT_LEFT, 1)]
 
 
-@pytest.mark.parametrize(
-    ("fault", "silent"),
-    [
-        ("ok;delay_ms=1000", True),
-        ("ok;delay_ms=999", False),
-        ("ok;segment=2;gap_ms=1000", True),
-        ("ok;ttft_ms=50", True),
-        ('ok;name=";pause_ms"', False),
-    ],
+LEFT = (
+    # what went out last, what the leg says of its pace, and what is said of the leg after it
+    ({"silent_ms": 999.0}, Kind.AFTER_CLIENT_LEFT),
+    ({"silent_ms": 1000.0}, Note.GAVE_UP_ON_SILENCE),
+    ({"silent_ms": 1000.0, "last_four_ms": 3000.0}, Note.GAVE_UP_ON_SILENCE),
+    ({"silent_ms": 10.0, "last_four_ms": 1999.0}, Kind.AFTER_CLIENT_LEFT),
+    ({"silent_ms": 10.0, "last_four_ms": 2000.0}, Note.GAVE_UP_ON_RATE),
+    ({"silent_ms": 10.0, "finish": "stop"}, None),
+    ({"silent_ms": 10.0, "error_sent": True}, None),
+    ({"silent_ms": 10.0, "done_sent": True}, None),
+    ({"silent_ms": None}, None),  # a journal of earlier
 )
-def test_a_slow_stream_may_be_given_up_like_a_silent_one(
-    gateway: Gateway, fault: str, *, silent: bool
+
+
+@pytest.mark.parametrize(("left", "expected"), LEFT)
+def test_why_a_client_left_is_read_off_the_leg(
+    gateway: Gateway, left: dict[str, Any], expected: Kind | Note | None
 ) -> None:
-    gateway.leg(0, fault=f"{fault};after_chunks=5")
-    gateway.leg(5, fault="ok")
+    gateway.leg(0, fault="cut_between_frames;after_chunks=5;ttft_ms=5000")  # whatever was asked for
     rows = gateway.rows()
-    rows[0] = msgspec.structs.replace(rows[0], ending="client_left", done_sent=False)
-    (found,) = verdicts(lambda _: rows, prompt=rows[0].prompt, test=None)
-    assert (found.findings == ()) == silent
+    again = msgspec.structs.replace(rows[0], id=9, time=rows[0].time + 60, progress=5)
+    rows = [msgspec.structs.replace(rows[0], ending="client_left", **left), again]
+    (found,) = verdicts(lambda _: rows, prompt=rows[0].prompt)
+    told = [finding.kind for finding in found.findings] + [note.kind for note in found.notes]
+    assert told == ([] if expected is None else [expected])
+    (alone,) = verdicts(lambda _: rows[:1], prompt=rows[0].prompt)
+    is_early = expected is Kind.AFTER_CLIENT_LEFT
+    assert (alone.findings, notes(alone)) == ((), [(Note.LEFT_EARLY, 0)] if is_early else [])
 
 
 def test_an_attempt_that_delivered_nothing_may_be_made_again(gateway: Gateway) -> None:

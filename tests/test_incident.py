@@ -12,7 +12,7 @@ from inference_lab.answers.answer import fault_pieces
 from inference_lab.answers.shapes import Completion
 from inference_lab.faults.death import Close
 from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, said
+from inference_lab.faults.events import Event, Frame, Head, Pause, Raw
 from inference_lab.faults.framing import TERMINATOR
 from inference_lab.faults.incident import Incident, Piece, incident_script, parts_of
 from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
@@ -127,10 +127,15 @@ def test_a_length_below_zero_is_refused_before_the_first_event() -> None:
 
 @pytest.mark.parametrize(("chat", "words"), [(True, "qu0000 qu0001"), (False, "qu0000 qu0001")])
 def test_placeholders_carry_the_requests_own_id_model_and_words(chat: bool, words: str) -> None:
-    steps = (Piece(parts_of('{"<<id>>":"<<model>>"}<<word>>')), Piece(parts_of("<<word>>")))
-    first, second = script(incident(steps=steps), chat=chat)[1:3]
-    assert first == Frame(b'{"chatcmpl-0":"a \\"model\\""}' + words.encode()[:6], said=said(1))
-    assert second == Frame(words.encode()[6:], said=said(1))
+    said = '"delta":{"content":"<<word>>"}' if chat else '"text":"<<word>>"'
+    steps = tuple(
+        Piece(parts_of(f'data: {{"id":"<<id>>","model":"<<model>>","choices":[{{{said}}}]}}\n\n'))
+        for _ in range(2)
+    )
+    filled = [frame.data.decode() for frame in script(incident(steps=steps), chat=chat)[1:3]]  # type: ignore[union-attr]
+    for frame, word in zip(filled, (words[:6], words[6:]), strict=True):
+        assert frame.startswith('data: {"id":"chatcmpl-0","model":"a \\"model\\""')
+        assert f'"{word}"' in frame
 
 
 def test_a_replay_takes_no_more_words_than_it_has_places_for() -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.faults.modes import MODES
-from inference_lab.journal.row import body_digest
+from inference_lab.journal.parameters import digest
 from inference_lab.wire import recording
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
@@ -103,7 +103,7 @@ def test_the_counts_are_those_of_the_bytes(lab: MemoryLab, endpoint: str, direct
     said = texts(got)
     assert row.words == sum(len(WORD.findall(text)) for text in said)
     assert row.content_frames == len(said)
-    assert row.done_sent == (b"[DONE]" in got.body)
+    assert row.done_sent == (re.search(rb"\[DONE\](\n\n|\r\n\r\n|\r\r)", got.body) is not None)
     assert row.reached == row.words
     assert (row.trigger, row.leg) == ("header", 0)
 
@@ -225,7 +225,7 @@ def test_a_body_that_is_refused_unread_is_told_like_any_other(
     body = b'{"model":"no","messages":[1]}'
     lab.exchange(path, body, headers)
     row = only_row(lab)
-    assert (row.body_bytes, row.body_digest) == (len(body), body_digest(body))
+    assert (row.body_bytes, row.body_digest) == (len(body), digest(body))
 
 
 def test_of_a_body_that_has_not_come_nothing_is_told(lab: MemoryLab) -> None:
@@ -250,7 +250,7 @@ def test_a_row_is_open_while_its_stream_is(lab: MemoryLab) -> None:
     body = json.dumps(body_of(CHAT, stream=True)).encode()
     channel.dataReceived(request("POST", CHAT, body, headers={"x-inference-lab-fault": "stall;delay_ms=0"}))
     row = only_row(lab)
-    assert (row.state, row.ending_asked, row.ending, row.words) == ("open", "hang", None, 0)
+    assert (row.state, row.ending_asked, row.ending, row.words) == ("open", "hang", None, 3)
     lab.clock.advance(2.5)
     transport.loseConnection()
     row = only_row(lab)

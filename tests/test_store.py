@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from twisted.logger import formatEvent, globalLogPublisher
 
 from inference_lab.journal.filters import EVERYTHING, Filter
 from inference_lab.journal.row import Row
@@ -73,6 +74,19 @@ class Reactor:
 @pytest.fixture
 def reactor() -> Reactor:
     return Reactor()
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What is logged, as text."""
+    told: list[str] = []
+
+    def observe(event: Any) -> None:
+        told.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    yield told
+    globalLogPublisher.removeObserver(observe)
 
 
 def store_of(path: str, reactor: Reactor, **more: Any) -> Store:
@@ -370,3 +384,29 @@ def test_a_defect_costs_its_batch_and_not_the_journal(
 
 def test_a_store_that_never_began_closes_at_once(path: str, reactor: Reactor) -> None:
     assert store_of(path, reactor).close().called
+
+
+def test_a_file_that_is_removed_under_its_server_is_told_once(
+    path: str, reactor: Reactor, logged: list[str]
+) -> None:
+    store = store_of(path, reactor)
+    store.start()
+    store.put({0: row()})
+    assert len(reactor.answer(store.ask(read))) == 1
+    Path(path).unlink()
+    for number in (1, 2):
+        store.put({number: row()})
+        reactor.answer(store.ask(read))
+    reactor.answer(store.close())
+    told = [text for text in logged if "removed or replaced" in text]
+    assert len(told) == 1
+    assert path in told[0]
+
+
+def test_a_row_that_has_ended_is_written_once_more_where_it_is_awaited(
+    store: Store, reactor: Reactor
+) -> None:
+    store.put({0: row(bytes_unsent=9)}, frozenset({0}))
+    assert [found.bytes_unsent for found in reactor.answer(store.ask(read))] == [9]
+    store.put({0: row(bytes_unsent=0)})
+    assert [found.bytes_unsent for found in reactor.answer(store.ask(read))] == [0]

@@ -32,6 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--prompt", metavar="KEY", help="the conversation's key, 16 hex digits")
     which.add_argument("--test", metavar="ID", help="all conversations of this test")
+    which.add_argument("--all", action="store_true", help="all conversations of the journal")
     parser.add_argument("--json", action="store_true", help="print one JSON value")
     options = parser.parse_args(arguments)
     judged: list[Conversation] = []
@@ -43,7 +44,8 @@ def _judge(options: Namespace) -> list[Conversation]:
     wanted_by(options)  # a key or id that none can be is said, and not looked for
     judged = verdicts(partial(fetch, options), prompt=options.prompt, test=options.test)
     if not judged:
-        raise ConfigError(f"no such conversation: {options.prompt or options.test}")
+        which = options.prompt or options.test
+        raise ConfigError(f"no such conversation: {which}" if which else "no conversation in the journal")
     if options.json:
         sys.stdout.write(json_line(msgspec.to_builtins(judged)))
     else:

@@ -9,7 +9,7 @@ import msgspec
 
 from inference_lab.answers.pieces import Piece, Run
 from inference_lab.faults.death import ALL
-from inference_lab.faults.events import Burst
+from inference_lab.faults.events import ONE_THOUGHT, ONE_WORD, Burst
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,15 +129,16 @@ def bursts(
     """
     size = _PACED_FRAMES if every_ms else _BURST_FRAMES
     for part in pieces.segments:
-        affixes = around(part.channel) if isinstance(part, Run) and not part.call else None
+        affixes = around(part.channel) if isinstance(part, Run) and part.channel != "call" else None
         if isinstance(part, Piece) or affixes is None:
             for piece in islice((part,) if isinstance(part, Piece) else part, frames):
                 frames -= 1
                 yield piece
             continue
         stop = part.start + frames if part.stop is None else min(part.stop, part.start + frames)
+        told = ONE_WORD if part.channel == "text" else ONE_THOUGHT
         for start in range(part.start, stop, size):
-            yield Burst(part.framed(start, min(stop, start + size), *affixes), every_ms)
+            yield Burst(part.framed(start, min(stop, start + size), *affixes), every_ms, told)
         frames -= stop - part.start
 
 

@@ -6,10 +6,12 @@ that server sends `[DONE]` behind it. Every block ends with a blank line but the
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.faults.read_back import said_in
 from inference_lab.faults.values import Bare
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from inference_lab.answers.shapes import Completion
     from inference_lab.faults.death import Death
+    from inference_lab.faults.events import Said
 
 DEFAULT_MESSAGE: Final = "simulated upstream failure"
 DEFAULT_CODE: Final = 500
@@ -144,6 +147,13 @@ def error_block(death: Death, completion: Completion, kind: str) -> bytes:
         pieces += [text[place:found], replaced[text[found : found + 2]]]
         place = found + 2
     return ("".join(pieces) + text[place:]).encode()
+
+
+@lru_cache(maxsize=256)  # most deaths have the same few
+def said_by_error(block: bytes, *, is_first: bool) -> Said:
+    """What a death's error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
+    before = () if is_first else (b":\n\n",)
+    return said_in((*before, block))[-1]
 
 
 def _json(value: object) -> str:

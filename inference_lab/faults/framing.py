@@ -7,7 +7,10 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from inference_lab.faults.events import NOTHING, Draft, Event, FaultPoint, Frame, Pause, Raw, Torn
+from inference_lab.faults.sse import is_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,10 +128,10 @@ def coded(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The stream in gzip: stored blocks, flushed per piece, so that the bytes are the same everywhere."""
     if death.encoding == "none":
         return events
-    return _coded(events, truncated=death.encoding == "gzip_truncated")
+    return _coded(events, death.encoding)
 
 
-def _coded(events: Iterator[Draft], *, truncated: bool) -> Iterator[Draft]:
+def _coded(events: Iterator[Draft], encoding: str) -> Iterator[Draft]:
     head = _GZIP_HEAD
     check = 0
     size = 0
@@ -138,9 +141,10 @@ def _coded(events: Iterator[Draft], *, truncated: bool) -> Iterator[Draft]:
             continue
         check = zlib.crc32(event.data, check)
         size += len(event.data)
-        yield Frame(head + _stored(event.data), said=event.said)
+        # Nobody takes off a coding that no header announces.
+        yield Frame(head + _stored(event.data), said=NOTHING if encoding == "gzip_unlabelled" else event.said)
         head = b""
-    if not truncated:
+    if encoding != "gzip_truncated":
         yield Frame(head + b"\x01\x00\x00\xff\xff" + struct.pack("<II", check, size & 0xFFFFFFFF))
 
 
@@ -157,16 +161,36 @@ def broken(events: Iterator[Draft], death: Death) -> Iterator[Event]:
     return _broken(events, death.chunk_error)
 
 
+def ended_at(events: Iterator[Draft], size: int) -> Iterator[Draft]:
+    """The events of a body that is `size` bytes to its reader: what comes after them says nothing."""
+    for event in events:
+        if isinstance(event, Frame):
+            yield event if is_read(event.data, size) else _unread(event)
+            size -= len(event.data)
+        else:
+            yield event
+
+
+def _unread(event: Event) -> Event:
+    return msgspec.structs.replace(event, said=NOTHING) if isinstance(event, (Frame, Raw)) else event
+
+
 def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
     held: Frame | None = None  # the chunk that loses its CRLF is the last before the fault point
+    is_broken = False
     for event in events:
         if isinstance(event, FaultPoint):
             if held is not None:
                 yield Raw(b"%x\r\n%b" % (len(held.data), held.data), held.said)
                 held = None
+                is_broken = True
             elif error in _AT_FAULT_POINT:
                 yield Raw(_AT_FAULT_POINT[error])
+                is_broken = True
             error = "none"
+            continue
+        if is_broken and not isinstance(event, Torn):
+            yield _unread(event)
             continue
         if held is not None:
             yield held

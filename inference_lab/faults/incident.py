@@ -7,22 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from itertools import islice
+from itertools import count, islice
 from re import compile as pattern
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
+from inference_lab.answers.shapes import Completion
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Event, Frame, Head, Pause, Raw, Said
+from inference_lab.faults.events import NOTHING, Event, Frame, Head, Pause, Raw
 from inference_lab.faults.framing import TERMINATOR
 from inference_lab.faults.grammar import shown
+from inference_lab.faults.read_back import Heard, Unchunked, heard_in
+from inference_lab.tokens import spell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from inference_lab.answers.pieces import Piece as AnswerPiece
-    from inference_lab.answers.shapes import Completion
 
 # The closes that stand behind a complete response, and those that break it off; the names are the axis's.
 COMPLETE: Final[Mapping[str, Close]] = {
@@ -60,7 +62,8 @@ class Blank(Enum):
 
 
 _BLANK: Final = pattern("<<(" + "|".join(blank.value for blank in Blank) + "|)>>")
-_DONE: Final = b"[DONE]"
+_SAMPLE: Final = "qu"
+"""The letters of the words that the blanks are filled with to read it."""
 EXPECTED: Final = ", ".join(f"<<{blank.value}>>" for blank in Blank)
 Part: TypeAlias = bytes | Blank
 
@@ -96,6 +99,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[Piece | Pause, ...] = ()
     close: str
     idle_ms: int = 0
+    heard: Heard | None = None
+    """What its bytes say, once they have been read."""
 
     def __post_init__(self) -> None:
         known = {**COMPLETE, **BROKEN}
@@ -114,6 +119,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
         parts = [part for step in self.steps if isinstance(step, Piece) for part in step.parts]
         if not any(isinstance(part, Blank) for part in parts):
             _check_length(self.length_off_by, sum(len(part) for part in parts if isinstance(part, bytes)))
+        msgspec.structs.force_setattr(self, "heard", _heard(self))
 
     @property
     def needs_stream(self) -> bool:
@@ -130,6 +136,34 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     def has_raw(self) -> bool:
         """Whether it has bytes that are framed by themselves."""
         return any(isinstance(step, Piece) and not step.framed for step in self.steps)
+
+
+def _heard(incident: Incident) -> Heard:
+    """What a client reads of it, its blanks filled in as from any request."""
+    sample = Completion("chatcmpl-0", 0, "m")
+    words = (spell(_SAMPLE, index) for index in count())
+    written = [_data(step, sample, words) for step in incident.steps if isinstance(step, Piece)]
+    sizes = [len(data) for data, _ in written]
+    unchunked = Unchunked() if incident.framing in {"chunked", "both"} else None
+    left = sum(sizes) + incident.length_off_by if incident.framing == "length" else sum(sizes)
+    blocks = []
+    for data, is_framed in written:
+        if incident.status in BODILESS:
+            block = b""
+        elif unchunked is None:
+            block = data[: max(0, left)]
+            left -= len(data)
+        else:
+            block = unchunked.feed(b"%x\r\n%b\r\n" % (len(data), data) if is_framed else data)
+        blocks.append(block)
+    heard = heard_in(blocks, incident.words, _SAMPLE)
+    is_coded = dict(incident.headers).get(b"content-encoding", b"identity").strip().lower() != b"identity"
+    is_lost = unchunked is not None and unchunked.is_broken and not any(blocks)
+    if is_coded or is_lost:
+        heard = msgspec.structs.replace(
+            heard, said=(NOTHING,) * len(blocks), are_words=False, is_readable=False
+        )
+    return heard
 
 
 def _check_length(off_by: int, body_bytes: int) -> int:
@@ -202,22 +236,26 @@ def incident_script(
 
 
 def _filled(incident: Incident, completion: Completion, words: Iterator[str]) -> Iterator[Event]:
-    fixed = {Blank.ID: _in_json(completion.id), Blank.MODEL: _in_json(completion.model)}
+    said = iter(() if incident.heard is None else incident.heard.said)
     for step in incident.steps:
         if isinstance(step, Pause):
             yield step
             continue
-        parts = (
-            part
-            if isinstance(part, bytes)
-            else fixed[part]
-            if part in fixed
-            else b"".join(map(_in_json, islice(words, 1)))
-            for part in step.parts
-        )
-        data = b"".join(parts)
-        told = Said(int(step.words > 0), step.words, _DONE in data)
-        yield Frame(data, said=told) if step.framed else Raw(data, told)
+        data, is_framed = _data(step, completion, words)
+        told = next(said, NOTHING)
+        yield Frame(data, said=told) if is_framed else Raw(data, told)
+
+
+def _data(piece: Piece, completion: Completion, words: Iterator[str]) -> tuple[bytes, bool]:
+    """A piece's bytes, its blanks filled in, and whether they are a chunk."""
+    fixed = {Blank.ID: completion.id, Blank.MODEL: completion.model}
+    filled = (
+        part
+        if isinstance(part, bytes)
+        else b"".join(map(_in_json, [fixed[part]] if part in fixed else islice(words, 1)))
+        for part in piece.parts
+    )
+    return b"".join(filled), piece.framed
 
 
 def _in_json(text: str) -> bytes:

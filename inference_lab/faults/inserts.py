@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inference_lab.answers.shapes import Counts
+from inference_lab.faults.events import Said
 
 if TYPE_CHECKING:
     from inference_lab.answers.shapes import Shape
@@ -28,24 +29,25 @@ class Inserts:
         off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else int(death.instant_stop)
         return Counts(self._prompt_tokens + death.bos_shift, max(0, tokens + off_by))
 
-    def into_each(self, frame: bytes, tokens: int) -> bytes:
-        """The frame with what every frame has."""
+    def into_each(self, frame: bytes, told: Said, tokens: int) -> tuple[bytes, Said]:
+        """The frame with what every frame has, and what it says then, where it said what is `told`."""
         if not self.in_each:
-            return frame
+            return frame, told
         death = self._death
         if death.empty_finish:
             frame = frame.replace(self._dialect.open_finish, self._dialect.empty_finish)
         if death.usage == "every_chunk":
-            return self.with_counts(frame, self.counts(tokens))
+            return self.with_counts(frame, told, self.counts(tokens))
         if death.usage == "null_every_chunk":
-            return _followed_by(frame, b"null")
+            return _followed_by(frame, b"null"), told
         if death.usage == "zero_every_chunk":
-            return self.with_counts(frame, Counts(0, 0))
-        return frame
+            return self.with_counts(frame, told, Counts(0, 0))
+        return frame, told
 
-    def with_counts(self, frame: bytes, counts: Counts) -> bytes:
-        """The frame with counts behind its choices."""
-        return _followed_by(frame, counts.json(total_first=self._dialect.total_first))
+    def with_counts(self, frame: bytes, told: Said, counts: Counts) -> tuple[bytes, Said]:
+        """The frame with counts behind its choices, and what it says then."""
+        usage = counts.json(total_first=self._dialect.total_first)
+        return _followed_by(frame, usage), told + Said(usage=usage)
 
 
 def _followed_by(frame: bytes, usage: bytes) -> bytes:

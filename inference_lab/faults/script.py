@@ -17,6 +17,7 @@ from inference_lab.faults.constraints import COUNTED_FRAMES
 from inference_lab.faults.death import HEALTHY, Close, Death, at_defaults, changed
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.faults.events import (
+    AN_ERROR,
     NOTHING,
     SAID_DONE,
     Await,
@@ -27,10 +28,11 @@ from inference_lab.faults.events import (
     Pause,
     Raw,
     Said,
-    said,
+    finished,
+    said_of,
     single,
 )
-from inference_lab.faults.silence import HEARTBEATS, beats_behind, silence
+from inference_lab.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
 from inference_lab.faults.stream import DeathStream
 from inference_lab.faults.streaming import OPENED_KEYS
 from inference_lab.faults.values import Bare
@@ -84,10 +86,10 @@ def fault_script(
     *,
     prompt_tokens: int,
     include_usage: bool,
-    whole: Callable[[], bytes],
+    whole: Callable[[], tuple[bytes, Said]],
     streaming: bool = True,
 ) -> Iterator[Event]:
-    """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed.
+    """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed, and what it says.
 
     Raises:
         ValueError: what only shows when the script is made: a tear or a padding that the frame does not allow, a
@@ -96,7 +98,7 @@ def fault_script(
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif not death.may_stream or not (streaming or death.answer_as == "sse"):
-        events = _answered(death, shape, whole, Said(words=source.words))
+        events = _answered(death, shape, whole)
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
@@ -128,7 +130,7 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
         pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
         if len(list(islice(pieces, 2))) < 2:
             raise ValueError("gap_ms changes nothing in this stream, which is one piece")
-    content_length = None
+    content_length, readable_bytes = None, None
     if death.length != "none" or death.segment == "whole":
         size = _measure(sse.respelled(stream(death), death), death)
         if death.length != "none":
@@ -136,13 +138,17 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
             content_length = size + offset
             if content_length < 0:
                 raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
+            readable_bytes = content_length if offset < 0 else None
     chunked = death.close != "eof" and death.length in {"none", "both"}
     head = _head(death, dialect, dialect.content_type, chunked=chunked, content_length=content_length)
-    return chain((head,), framing.broken(_spelled(drafts, death), death))
+    return chain((head,), framing.broken(_spelled(drafts, death, readable_bytes), death))
 
 
-def _spelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
-    return framing.segmented(framing.coded(sse.respelled(events, death), death), death)
+def _spelled(events: Iterator[Draft], death: Death, readable_bytes: int | None = None) -> Iterator[Draft]:
+    events = sse.respelled(events, death)
+    if readable_bytes is not None:
+        events = framing.ended_at(events, readable_bytes)
+    return framing.segmented(framing.coded(events, death), death)
 
 
 def _require_effect(death: Death, key: str, stream: Callable[[Death], Iterator[Draft]]) -> None:
@@ -200,9 +206,9 @@ def _head(
     return Head(200, tuple(headers), chunked, content_length, idle_ms)
 
 
-def _answered(death: Death, shape: Shape, whole: Callable[[], bytes], told: Said) -> Iterator[Event]:
-    """A response that is no stream, though it may begin like one; `told` is what the whole answer says."""
-    kind, body = _body(death, whole)
+def _answered(death: Death, shape: Shape, whole: Callable[[], tuple[bytes, Said]]) -> Iterator[Event]:
+    """A response that is no stream, though it may begin like one."""
+    kind, body, told = _body(death, whole)
     if not at_defaults(death, OPENED_KEYS):
         yield _head(death, shape.dialect, kind or shape.dialect.content_type)
     else:
@@ -210,8 +216,8 @@ def _answered(death: Death, shape: Shape, whole: Callable[[], bytes], told: Said
     beat = Frame(HEARTBEATS.get(death.heartbeat) or shape.empty())
     yield from silence(death, death.ttft_ms, beat)
     if body:
-        is_answer = death.status == HEALTHY.status and death.answer_as in {"asked", "json"}
-        yield Frame(body, said=told if is_answer else NOTHING)
+        # Behind a heartbeat it is a line that is no field, which a reader of events passes over.
+        yield Frame(body, said=NOTHING if beats_in(death, death.ttft_ms) else told)
     yield from beats_behind(death, beat)
 
 
@@ -224,20 +230,21 @@ def _whole_head(death: Death, kind: bytes, size: int) -> Head:
     return Head(death.status, tuple(headers), chunked=False, content_length=content_length)
 
 
-def _body(death: Death, whole: Callable[[], bytes]) -> tuple[bytes, bytes]:
+def _body(death: Death, whole: Callable[[], tuple[bytes, Said]]) -> tuple[bytes, bytes, Said]:
+    """Its content type, its bytes and what it says."""
     if death.status != HEALTHY.status:
         if death.body == "html":
-            return _HTML_TYPE, _html(death.status)
+            return _HTML_TYPE, _html(death.status), AN_ERROR
         if death.body == "empty":
-            return b"", b""
-        return _JSON_TYPE, _error_json(death, nested=death.body == "json")
+            return b"", b"", NOTHING
+        return _JSON_TYPE, _error_json(death, nested=death.body == "json"), AN_ERROR
     if death.answer_as == "json_error":
-        return _JSON_TYPE, _error_json(death, nested=True)
+        return _JSON_TYPE, _error_json(death, nested=True), AN_ERROR
     if death.answer_as == "html":
-        return _HTML_TYPE, _html(502)
+        return _HTML_TYPE, _html(502), AN_ERROR
     if death.answer_as == "empty":
-        return b"", b""
-    return _JSON_TYPE, whole()
+        return b"", b"", NOTHING
+    return (_JSON_TYPE, *whole())
 
 
 def _html(status: int) -> bytes:
@@ -275,27 +282,31 @@ def healthy_script(
     are those of an answer without pieces, which its other frames wait for.
     """
     yield _stream_head(shape.dialect)
-    finished = False
+    has_finished = False
     if shape.dialect is not LAB:
-        finished = yield from _in_dialect(shape, pieces, finish, unseen_tokens)
+        has_finished = yield from _in_dialect(shape, pieces, finish, unseen_tokens)
     else:
         begun = False
         for piece in pieces:
             if begun:
                 yield Await(piece.token_count)
-                yield Frame(shape.content(piece), said=said(piece.words))
+                yield Frame(shape.content(piece), said=said_of(piece))
                 continue
             begun = True
             yield from _opened(shape.opening, piece.token_count)
-            yield Frame(shape.content(piece, first=True), said=said(piece.words))
+            yield Frame(shape.content(piece, first=True), said=said_of(piece))
         if not begun:
             yield from _opened(shape.opening, unseen_tokens)
-    if not finished:
-        yield Frame(shape.finish(finish))
+    if not has_finished:
+        yield Frame(shape.finish(finish), said=finished(finish))
     if include_usage:
-        yield Frame(shape.usage(counts(), finish))
+        yield _usage(shape, counts(), finish)
     yield Frame(DONE, said=SAID_DONE)
     yield Close.TERMINATOR
+
+
+def _usage(shape: Shape, counts: Counts, finish: str) -> Frame:
+    return Frame(shape.usage(counts, finish), said=Said(usage=counts.json()))
 
 
 def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
@@ -323,9 +334,10 @@ def _in_dialect(
         if dialect.comment:
             yield Frame(dialect.comment)
         if is_last and dialect.finish_rides:
-            yield Frame(shape.finish_with(piece, finish, first=first), said=said(piece.words))
+            told = said_of(piece) + finished(finish)
+            yield Frame(shape.finish_with(piece, finish, first=first), said=told)
         else:
-            yield Frame(shape.content(piece, first=first), said=said(piece.words))
+            yield Frame(shape.content(piece, first=first), said=said_of(piece))
         first = False
     if first:
         yield from _opened(shape.opening, unseen_tokens)
@@ -351,16 +363,15 @@ def _stream_head(dialect: Dialect) -> Head:
 
 
 def echo_script(
-    shape: Shape, contents: Iterable[bytes], finish: str, counts: Counts, *, include_usage: bool
+    shape: Shape, contents: Iterable[tuple[bytes, Said]], finish: str, counts: Counts, *, include_usage: bool
 ) -> Iterator[Event]:
-    """The events of a verbatim answer: `contents` are its content frames, and every frame is due at once."""
+    """The events of a verbatim answer: its content frames with what each says, and every frame is due at once."""
     yield _stream_head(shape.dialect)
     if shape.opening is not None:
         yield Frame(shape.opening)
-    # Its words are the client's own: they tell no place in an answer.
-    yield from (Frame(content, said=said(0)) for content in contents)
-    yield Frame(shape.finish(finish))
+    yield from (Frame(content, said=told) for content, told in contents)
+    yield Frame(shape.finish(finish), said=finished(finish))
     if include_usage:
-        yield Frame(shape.usage(counts, finish))
+        yield _usage(shape, counts, finish)
     yield Frame(DONE, said=SAID_DONE)
     yield Close.TERMINATOR

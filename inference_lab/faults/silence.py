@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.events import Frame, Pause
+from inference_lab.faults.events import HANGING, Frame, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +47,7 @@ def beats_in(death: Death, ms: int) -> int:
 def beats_behind(death: Death, beat: Frame) -> Iterator[Frame | Pause]:
     """The heartbeats of a connection that stays open, where it shows any."""
     if hangs_with_beats(death):
+        beat = Frame(beat.data, said=beat.said + HANGING)
         yield from beats(death, beat, death.beats if isinstance(death.beats, int) else None)
 
 

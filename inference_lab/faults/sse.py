@@ -47,7 +47,8 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
             else:
                 whole = speller.spelled(event.data)
                 part = torn(whole, speller.death)
-                held = Frame(speller.before() + part, said=event.said if part == whole else NOTHING)
+                told = event.said if is_read(whole, len(part)) else NOTHING
+                held = Frame(speller.before() + part, said=told)
         elif held is None or isinstance(event, Raw):
             if held is not None:
                 yield held
@@ -57,10 +58,14 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
         else:
             waiting.append(event)
     if held is not None:
-        yield (
-            held if speller.death.final_blank else Frame(held.data.removesuffix(speller.eol), said=held.said)
-        )
+        # Without its blank line no parser gives a frame out.
+        yield held if speller.death.final_blank else Frame(held.data.removesuffix(speller.eol))
         yield from waiting
+
+
+def is_read(frame: bytes, size: int) -> bool:
+    """Whether a parser gives out a frame of which `size` bytes have come: a blank line's CR is enough."""
+    return size >= len(frame) - frame.endswith(b"\r\n")
 
 
 def check_torn(frame: bytes, death: Death, number: int) -> None:

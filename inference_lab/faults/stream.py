@@ -11,11 +11,12 @@ import msgspec
 from inference_lab.answers.shapes import DONE
 from inference_lab.faults.content import Cut, bursts, frames_from, words_in
 from inference_lab.faults.death import NONE
-from inference_lab.faults.errors import error_block
+from inference_lab.faults.errors import error_block, said_by_error
 from inference_lab.faults.events import (
     FAULT_POINT,
     NOTHING,
     SAID_DONE,
+    UNREADABLE,
     Burst,
     Draft,
     Frame,
@@ -23,7 +24,8 @@ from inference_lab.faults.events import (
     Raw,
     Said,
     Torn,
-    said,
+    finished,
+    said_of,
 )
 from inference_lab.faults.inserts import Inserts
 from inference_lab.faults.silence import HEARTBEATS, beats_behind, silence
@@ -86,7 +88,9 @@ class DeathStream:
         if death.tear.word != "none":
             return
         if death.error != "none":
-            yield from self._paced(Frame(error_block(death, shape.completion, shape.kind)))
+            block = error_block(death, shape.completion, shape.kind)
+            is_first = self._first and death.retry != "alone"
+            yield from self._paced(Frame(block, said=said_by_error(block, is_first=is_first)))
         if death.at == "frames":
             yield from self._finish()
         if death.done != "false":
@@ -108,7 +112,7 @@ class DeathStream:
         if self._rides and death.then == "end":
             before = self._all_but_last(before)
         padded = self._cut.frames - 1 if death.frame_bytes is not None else -1
-        repeated: deque[bytes] | None = (
+        repeated: deque[Frame] | None = (
             deque(maxlen=death.sequence.number) if death.sequence.word == "dup" else None
         )
         pause, has_inserts = self._pause, self._inserts.in_each
@@ -125,32 +129,31 @@ class DeathStream:
                     self._begun = True
                     yield part
                 else:
-                    yield Frame(self._counted(part), said=said(part.words))
+                    yield Frame(self._counted(part), said=said_of(part))
         for place, piece in enumerate(before):
-            frame = self._counted(piece)
+            frame, told = self._counted(piece), said_of(piece)
             if has_inserts:
-                frame = self._dressed(frame)
+                frame, told = self._dressed(frame, told)
             if place == padded:
-                yield from self._padded(frame, said(piece.words))
+                yield from self._padded(frame, told)
                 continue
             if pause is not None and not self._first:
                 yield pause
             self._first = False
             if self._comment is not None:
                 yield self._comment
-            yield Frame(frame, said=said(piece.words))
+            yield Frame(frame, said=told)
             if repeated is not None:
-                repeated.append(frame)
+                repeated.append(Frame(frame, said=told.again()))
         if self._held is not None:
             yield from self._finish_on(self._held)
         if death.tear.word != "none":
             yield from self._said(self._torn())
         yield FAULT_POINT
         self._pause = self._rest_pause
-        for frame in self._disorder():
-            yield from self._paced(Frame(frame))
-        again = [Frame(frame, said=said(0)) for frame in repeated or ()]
-        for event in again or self._swapped():
+        for disorder in self._disorder():
+            yield from self._paced(disorder)
+        for event in repeated or self._swapped():
             yield from self._said(event)
         if death.then == "rest":
             yield from self._silence(death.pause_ms, bounded=True)
@@ -178,17 +181,16 @@ class DeathStream:
                 yield self._held
             self._held = piece
 
-    def _disorder(self) -> Iterator[bytes]:
+    def _disorder(self) -> Iterator[Frame]:
         """The frames at the fault point that are no content."""
         death, shape = self._death, self._shape
         if death.malformed:
-            yield b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n' % msgspec.json.encode(
-                shape.completion.id
-            )
+            torn = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n'
+            yield Frame(torn % msgspec.json.encode(shape.completion.id), said=UNREADABLE)
         if death.sequence.word == "choices_null":
-            yield self._dressed(shape.bare(b"null"))
+            yield self._dressed_frame(shape.bare(b"null"))
         elif death.sequence.word == "choices_empty":
-            yield self._dressed(shape.bare(b"[]"))
+            yield self._dressed_frame(shape.bare(b"[]"))
 
     def _swapped(self) -> list[Frame]:
         """The next content frames in reverse, if they are to be; those left out are passed over."""
@@ -204,7 +206,7 @@ class DeathStream:
         return [self._content_frame(piece) for piece in islice(pieces, number)][::-1]
 
     def _content_frame(self, piece: Piece) -> Frame:
-        return Frame(self._dressed(self._counted(piece)), said=said(piece.words))
+        return self._dressed_frame(self._counted(piece), said_of(piece))
 
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
@@ -226,7 +228,7 @@ class DeathStream:
         """The whole frame of which a part is to go out; its sender has counted it."""
         piece = self._cut.torn
         frame = self._shape.content(piece, first=not self._cut.frames)
-        return Torn(self._dressed(frame, self._tokens + piece.token_count), said(piece.words))
+        return Torn(*self._dressed(frame, said_of(piece), self._tokens + piece.token_count))
 
     def _padded(self, frame: bytes, told: Said) -> Iterator[Draft]:
         """The frame with JSON blanks before its closing brace, as one chunk made of bounded pieces."""
@@ -251,38 +253,42 @@ class DeathStream:
         death, shape = self._death, self._shape
         if death.finish == NONE:
             if death.usage == "always":
-                yield from self._paced(Frame(shape.usage(self._counts())))
+                yield from self._paced(self._usage(None))
             return
         reason = self._reason()
         if not self._finished:
-            told = NOTHING
             if death.text_in_finish:
-                piece = self._next_piece()
-                frame, told = self._finishing(piece), said(piece.words)
+                frame, told = self._finishing(self._next_piece())
             else:
-                frame = self._with_counts(shape.finish(reason))
+                frame, told = self._with_counts(shape.finish(reason), finished(reason))
             yield from self._frame(frame, told)
             if death.sequence.word == "double_finish":
-                yield from self._frame(frame, said(0) if told.content_frames else NOTHING)
+                yield from self._frame(frame, told.again())
         if death.sequence.word == "after_finish":
             yield from self._said(self._one_more())
         if death.usage == "with_choices":
-            yield from self._frame(self._with_usage(shape.finish(reason)))
+            yield from self._frame(*self._with_usage(shape.finish(reason), finished(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
-            yield from self._paced(Frame(shape.usage(self._counts(), reason)))
+            yield from self._paced(self._usage(reason))
+
+    def _usage(self, reason: str | None) -> Frame:
+        counts = self._counts()
+        return Frame(self._shape.usage(counts, reason), said=Said(usage=counts.json()))
 
     def _finish_on(self, piece: Piece) -> Iterator[Draft]:
         """A content frame with the finish on it."""
         self._finished = True
-        return self._said(Frame(self._dressed(self._finishing(piece)), said=said(piece.words)))
+        return self._said(self._dressed_frame(*self._finishing(piece)))
 
-    def _finishing(self, piece: Piece) -> bytes:
+    def _finishing(self, piece: Piece) -> tuple[bytes, Said]:
         self._tokens += piece.token_count
-        return self._with_counts(self._shape.finish_with(piece, self._reason(), first=not self._begun))
+        reason = self._reason()
+        frame = self._shape.finish_with(piece, reason, first=not self._begun)
+        return self._with_counts(frame, said_of(piece) + finished(reason))
 
-    def _with_counts(self, frame: bytes) -> bytes:
+    def _with_counts(self, frame: bytes, told: Said) -> tuple[bytes, Said]:
         """The finish frame as it goes out."""
-        return self._with_usage(frame) if self._death.usage == "on_finish" else frame
+        return self._with_usage(frame, told) if self._death.usage == "on_finish" else (frame, told)
 
     def _reason(self) -> str:
         death = self._death
@@ -299,7 +305,7 @@ class DeathStream:
         return chain(self._paced(self._comment), (event,))
 
     def _frame(self, frame: bytes, told: Said = NOTHING) -> Iterator[Draft]:
-        return self._paced(Frame(self._dressed(frame), said=told))
+        return self._paced(self._dressed_frame(frame, told))
 
     def _paced(self, event: Draft) -> Iterator[Draft]:
         if self._pause is not None and not self._first:
@@ -307,13 +313,17 @@ class DeathStream:
         self._first = False
         yield event
 
-    def _dressed(self, frame: bytes, tokens: int | None = None) -> bytes:
-        """What some deaths put into every frame of the answer."""
-        return self._inserts.into_each(frame, self._tokens if tokens is None else tokens)
+    def _dressed(self, frame: bytes, told: Said, tokens: int | None = None) -> tuple[bytes, Said]:
+        """The frame with what some deaths put into every frame of the answer, and what it says then."""
+        return self._inserts.into_each(frame, told, self._tokens if tokens is None else tokens)
 
-    def _with_usage(self, frame: bytes) -> bytes:
+    def _dressed_frame(self, frame: bytes, told: Said = NOTHING) -> Frame:
+        frame, told = self._dressed(frame, told)
+        return Frame(frame, said=told)
+
+    def _with_usage(self, frame: bytes, told: Said) -> tuple[bytes, Said]:
         """The frame with the counts so far."""
-        return self._inserts.with_counts(frame, self._counts())
+        return self._inserts.with_counts(frame, told, self._counts())
 
     def _counts(self) -> Counts:
         return self._inserts.counts(self._tokens)
@@ -322,7 +332,8 @@ class DeathStream:
         return silence(self._death, ms, self._beat(), bounded=bounded)
 
     def _beat(self) -> Frame:
-        return Frame(HEARTBEATS.get(self._death.heartbeat) or self._dressed(self._shape.empty()))
+        beat = HEARTBEATS.get(self._death.heartbeat)
+        return self._dressed_frame(self._shape.empty()) if beat is None else Frame(beat)
 
 
 def _may_ride(death: Death) -> bool:

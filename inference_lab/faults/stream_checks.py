@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from inference_lab.faults.content import frames_in
 from inference_lab.faults.death import NONE
+from inference_lab.faults.events import NOTHING
 from inference_lab.faults.silence import HEARTBEATS, beats_in
 from inference_lab.faults.sse import check_torn, is_event
 
@@ -43,7 +44,8 @@ def _check_padding(death: Death, shape: Shape, cut: Cut, inserts: Inserts) -> No
     if cut.last is None:
         raise ValueError("frame_bytes needs a content frame, and this answer has none")
     # Counts in every frame, whose length depends on the number, do not go with a padding.
-    least = len(inserts.into_each(shape.content(cut.last, first=cut.frames == 1), 0))
+    frame, _ = inserts.into_each(shape.content(cut.last, first=cut.frames == 1), NOTHING, 0)
+    least = len(frame)
     if death.frame_bytes < least:
         raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
 
@@ -58,7 +60,8 @@ def _check_tear(death: Death, shape: Shape, cut: Cut, inserts: Inserts) -> None:
     tokens = cut.pieces.token_count(cut.place) + piece.token_count
     openings = (shape.opening is not None) * (1 + death.role_again)
     beats = beats_in(death, death.ttft_ms) * is_event(HEARTBEATS.get(death.heartbeat, b""))
-    check_torn(inserts.into_each(frame, tokens), death, beats + openings + cut.frames)
+    frame, _ = inserts.into_each(frame, NOTHING, tokens)
+    check_torn(frame, death, beats + openings + cut.frames)
 
 
 def _check_sequence(death: Death, cut: Cut) -> None:

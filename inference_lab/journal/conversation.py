@@ -5,67 +5,30 @@ Pure: rows in, findings out. What the gateway's own client received is `oracle`'
 
 from __future__ import annotations
 
-import re
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
+from inference_lab.journal.between import (
+    SILENT_MS,
+    Between,
+    end_s,
+    ends_whole,
+    is_slow,
+    is_talking,
+    is_whole,
+    overlap,
+)
 from inference_lab.journal.filters import Filter
-from inference_lab.journal.row import DRAWN_WITH
+from inference_lab.journal.findings import Finding, Kind, Note, Remark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable, Mapping
 
     from inference_lab.journal.row import Row
 
-_SILENCE: Final = re.compile(r";(?:(?:pause|ttft)_ms=|(?:delay|gap)_ms=\d{4})")
-"""A silence in a directive's canonical spelling: one that is asked for, or a second and more between frames."""
-
-
-class Kind(Enum):
-    """What a gateway got wrong."""
-
-    GAP = "gap"
-    """A leg asks for words further on than have been delivered."""
-    OVERLAP = "overlap"
-    """A leg asks once more for words that have been delivered."""
-    RESTART = "restart"
-    """A leg starts over although words have been delivered."""
-    AFTER_DONE = "after_done"
-    """A leg although the answer had come to its end, `[DONE]` and a finish reason that means it."""
-    AFTER_CLIENT_LEFT = "after_client_left"
-    """A leg behind one that the client itself broke off although it was not silent."""
-    CHANGED = "changed"
-    """A leg with other sampling parameters, seed or stop than the one before."""
-
-
-class Note(Enum):
-    """What is worth knowing, and no mistake."""
-
-    RETRY = "retry"
-    """The same place asked for again behind a leg that delivered nothing."""
-    RERENDERED = "rerendered"
-    """Another prompt, taken for a leg of this conversation by its tag and its test."""
-    CONCURRENT = "concurrent"
-    """A leg that began before the one in front of it had ended."""
-    GAVE_UP_ON_SILENCE = "gave_up_on_silence"
-    """A leg behind one that was silent, which the client has left."""
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """A mistake at leg number `leg`, in a sentence."""
-
-    kind: Kind
-    leg: int
-    message: str
-
-
-class Remark(msgspec.Struct, frozen=True):
-    """A note on leg number `leg`."""
-
-    kind: Note
-    leg: int
+End: TypeAlias = Literal["whole", "dead", "open", "unknown"]
 
 
 class Leg(msgspec.Struct, frozen=True):
@@ -81,7 +44,7 @@ class Leg(msgspec.Struct, frozen=True):
     prompt: str | None
     progress: int
     max_tokens: int | None
-    words: int
+    words: int | None
     reached: int | None
     trigger: str | None
     fault: str | None
@@ -89,6 +52,7 @@ class Leg(msgspec.Struct, frozen=True):
     state: str
     ending: str | None
     peer: str | None
+    finish: str | None
     done_sent: bool
     bytes_unsent: int
 
@@ -96,30 +60,32 @@ class Leg(msgspec.Struct, frozen=True):
 class Conversation(msgspec.Struct, frozen=True):
     """One answer's legs in the order in which they were asked for, and what is to be said of them.
 
-    `end` is how the last leg leaves the answer: `whole`, `dead`, or `open` while it lasts.
+    `end` is how the last leg leaves the answer: `whole`, `dead`, `open` while it lasts, or `unknown`.
     """
 
     prompt: str
     tag: str | None
     test: str | None
-    end: Literal["whole", "dead", "open"]
+    end: End
     legs: tuple[Leg, ...]
     findings: tuple[Finding, ...]
     notes: tuple[Remark, ...]
 
 
 def verdicts(
-    fetch: Callable[[Filter], Iterable[Row]], *, prompt: str | None, test: str | None
+    fetch: Callable[[Filter], Iterable[Row]], *, prompt: str | None = None, test: str | None = None
 ) -> list[Conversation]:
-    """The conversations with this key or of this test; `fetch` gives the rows that match a filter.
+    """The conversations with this key or of this test, or all; `fetch` gives the rows that match a filter.
 
     Legs that were rendered anew have another key, so the rows of a key's tests are looked through too.
     """
     found = {row.id: row for row in fetch(Filter(prompt=prompt, test=test))}
-    if test is None:
+    if prompt is not None and test is None:
         for related in sorted({row.test for row in found.values() if row.test is not None}):
             found.update((row.id, row) for row in fetch(Filter(test=related)))
-    judged = [judge(rows) for rows in joined(found.values())]
+    rows = sorted(found.values(), key=lambda row: (row.time, row.id))
+    sent_twice, invented = _sent_twice(rows), _invented(rows)
+    judged = [judge(legs, sent_twice=sent_twice, invented=invented) for legs in joined(rows)]
     return [one for one in judged if prompt is None or any(leg.prompt == prompt for leg in one.legs)]
 
 
@@ -138,7 +104,7 @@ def joined(rows: Iterable[Row]) -> list[list[Row]]:
         group = by_key.get((row.test, row.prompt))
         if group is None and row.progress and row.test is not None and row.tag is not None:
             group = by_tag.get((row.test, row.tag))
-        if group is None or (not row.progress and (_is_whole(group[-1]) or _overlaps(group[-1], row))):
+        if group is None or (not row.progress and (is_whole(group[-1]) or overlap(group[-1], row))):
             group = by_key[row.test, row.prompt] = []
             conversations.append(group)
         if row.test is not None and row.tag is not None:
@@ -147,108 +113,99 @@ def joined(rows: Iterable[Row]) -> list[list[Row]]:
     return conversations
 
 
-def judge(rows: list[Row]) -> Conversation:
-    """One conversation's rows in the order of time."""
+def judge(
+    rows: list[Row], *, sent_twice: Container[int] = (), invented: Mapping[int, list[str]] | None = None
+) -> Conversation:
+    """One conversation's rows in the order of time.
+
+    `sent_twice` has the rows whose requests came twice at once, `invented` calls that were not sent so, by row.
+    """
     findings: list[Finding] = []
     notes: list[Remark] = []
-    delivered = _Delivered(rows[0].progress or 0)
+    between = Between(rows[0])
     for number, row in enumerate(rows):
-        if number:
-            before = rows[number - 1]
-            findings += _between(number, before, row, delivered)
-            notes += _noted(number, rows[0], before, row)
-        delivered.take(row)
-    first = rows[0]
+        found, noted = between.leg(row)
+        findings += found
+        for call in (invented or {}).get(row.id, ()):
+            told = f"its history holds {call} with arguments that were never sent"
+            findings.append(Finding(Kind.INVENTED_ARGUMENTS, number, told))
+        notes += noted
+        if row.id in sent_twice:
+            notes.append(Remark(Note.SENT_TWICE, number))
+    first, last = rows[0], rows[-1]
+    if _left_early(last):
+        notes.append(Remark(Note.LEFT_EARLY, len(rows) - 1))
     return Conversation(
         str(first.prompt),
         first.tag,
         first.test,
-        _end_of(rows[-1]),
+        _end_of(last),
         tuple(map(_leg, rows)),
         tuple(findings),
         tuple(notes),
     )
 
 
-def _end_of(last: Row) -> Literal["whole", "dead", "open"]:
+def _end_of(last: Row) -> End:
     if last.state == "open":
         return "open"
-    return "whole" if _is_whole(last) else "dead"
+    if last.ends_well is None:  # a server that was lost, or a captured response that nobody can read
+        return "unknown"
+    if not ends_whole(last):
+        return "dead"
+    return "unknown" if last.bytes_unsent else "whole"
 
 
-class _Delivered:
-    """The words that a client holds: at most `words`, and exactly as many where it has read all there was."""
-
-    def __init__(self, words: int) -> None:
-        self.words: int | None = words
-        self.is_exact = True
-
-    def take(self, row: Row) -> None:
-        if row.words:
-            self.words = row.reached
-            self.is_exact = not row.bytes_unsent and row.peer != "rst"
+def _left_early(last: Row) -> bool:
+    """Whether its client left it while it was talking."""
+    has_left = last.ending == "client_left" and last.silent_ms is not None and last.silent_ms < SILENT_MS
+    return has_left and is_talking(last) and not is_slow(last)
 
 
-def _between(number: int, before: Row, row: Row, delivered: _Delivered) -> list[Finding]:
-    found = []
-    if before.done_sent and before.ends_well:
-        found.append(Finding(Kind.AFTER_DONE, number, f"leg {number - 1} had come to its [DONE]"))
-    elif before.ending == "client_left" and not before.done_sent and not _was_silent(before):
-        found.append(
-            Finding(Kind.AFTER_CLIENT_LEFT, number, f"leg {number - 1} was broken off by its client")
-        )
-    held, asked = delivered.words, row.progress or 0
-    if held is not None and asked > held:
-        gap = f"it goes on behind {_words(asked)}, and {held} had been delivered"
-        found.append(Finding(Kind.GAP, number, gap))
-    elif held is not None and asked < held and delivered.is_exact:
-        told = f"it goes on behind {_words(asked)}, and {held} had been delivered"
-        if not asked:
-            told = f"it starts over, and {_words(held)} had been delivered"
-        found.append(Finding(Kind.OVERLAP if asked else Kind.RESTART, number, told))
-    changed = [name for name in DRAWN_WITH if before.parameters.get(name) != row.parameters.get(name)]
-    if changed:
-        told = ", ".join(f"{name} {_shown(before, name)} → {_shown(row, name)}" for name in changed)
-        found.append(Finding(Kind.CHANGED, number, told))
+def _sent_twice(rows: Iterable[Row]) -> set[int]:
+    """The rows whose request came again, or had come already, while the other was being answered, in one test."""
+    same: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        if row.test is not None and row.body_digest is not None and row.prompt is not None:
+            same.setdefault((row.test, row.path, row.body_digest), []).append(row)
+    found = set()
+    for group in same.values():
+        longest = group[0]
+        for before, row in pairwise(group):
+            if overlap(before, row):
+                found |= {before.id, row.id}
+            if overlap(longest, row):
+                found |= {longest.id, row.id}
+            longest = max(longest, row, key=end_s)
     return found
 
 
-def _noted(number: int, first: Row, before: Row, row: Row) -> list[Remark]:
-    kinds = []
-    if row.progress == before.progress and before.reached in {None, before.progress} and not before.words:
-        kinds.append(Note.RETRY)
-    if row.prompt != first.prompt:
-        kinds.append(Note.RERENDERED)
-    if _overlaps(before, row):
-        kinds.append(Note.CONCURRENT)
-    if before.ending == "client_left" and _was_silent(before):
-        kinds.append(Note.GAVE_UP_ON_SILENCE)
-    return [Remark(kind, number) for kind in kinds]
+def _invented(rows: Iterable[Row]) -> dict[int, list[str]]:
+    """The calls of ours, by row, that a history holds otherwise than they were sent earlier in the same test.
 
-
-def _is_whole(row: Row) -> bool:
-    """Whether an answer has come to its end, streamed or not: a client may count on nothing behind its `[DONE]`."""
-    if row.state == "open" or row.status != 200 or not row.ends_well:
-        return False
-    return row.done_sent or row.ending == row.ending_asked
-
-
-def _overlaps(before: Row, row: Row) -> bool:
-    """Whether a request came while the one before was still being answered."""
-    return before.duration_ms is None or row.time < before.time + before.duration_ms / 1000
-
-
-def _was_silent(row: Row) -> bool:
-    return row.ending_asked == "hang" or _SILENCE.search(row.fault or "") is not None
-
-
-def _words(count: int) -> str:
-    return "1 word" if count == 1 else f"{count} words"
-
-
-def _shown(row: Row, name: str) -> str:
-    value: Any = row.parameters.get(name)
-    return "not set" if value is None else msgspec.json.encode(value).decode()
+    What has not been delivered for certain may be held in part.
+    """
+    sent: dict[tuple[str, str], set[str] | None] = {}
+    continued: dict[str, set[str]] = {}
+    found: dict[int, list[str]] = {}
+    for row in rows:
+        if row.test is None:
+            continue
+        for call in row.history_calls:
+            known = sent.get((row.test, str(call.id)))
+            if known is not None and call.arguments not in known | continued.get(row.test, set()):
+                found.setdefault(row.id, []).append(str(call.id))
+        for call in row.calls:
+            if call.id is None:
+                continued.setdefault(row.test, set()).add(call.arguments)
+                continue
+            before = sent.setdefault((row.test, call.id), set())
+            is_certain = row.state == "ended" and not row.bytes_unsent and row.peer != "rst"
+            if before is not None and is_certain:
+                before.add(call.arguments)
+            elif not is_certain:
+                sent[row.test, call.id] = None
+    return found
 
 
 def _leg(row: Row) -> Leg:

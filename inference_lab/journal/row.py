@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -18,38 +17,6 @@ HEADERS: Final = frozenset(
 )
 """Headers whose values are kept; of all others the name alone, since a value may be a credential."""
 
-DRAWN_WITH: Final = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "seed",
-    "stop",
-    "logit_bias",
-    "frequency_penalty",
-    "presence_penalty",
-    "repetition_penalty",
-)
-"""Parameters that all legs of an answer must share, or it would not be one answer."""
-
-PARAMETERS: Final = frozenset(
-    {
-        *DRAWN_WITH,
-        "max_tokens",
-        "max_completion_tokens",
-        "n",
-        "response_format",
-        "reasoning_effort",
-        "tool_choice",
-        "parallel_tool_calls",
-        "priority",
-        "stream_options",
-        "return_token_ids",
-    }
-)
-"""Fields of a body whose values are kept: what decides how an answer is drawn and where it stops."""
-
-_VALUE_BYTES: Final = 256
 _NAME_CHARACTERS: Final = 60
 _NAMES: Final = 64
 _LINE_CHARACTERS: Final = 1024
@@ -68,13 +35,20 @@ class Engine(msgspec.Struct, frozen=True):
     cached_tokens: int
 
 
+class Call(msgspec.Struct, frozen=True):
+    """A call: its id, None of one that an earlier leg has announced, and a digest of its arguments."""
+
+    id: str | None
+    arguments: str
+
+
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `docs/journal.md` has the meaning of each field; what is not known (yet) is None.
 
     `id` is given by the store. `http` is the protocol's version, `port` the one that the connection came to. `time` is
     Unix seconds, `peer_s` seconds after it; `prompt` 16 hex digits of the conversation's key; `reached` the words of
-    the answer that a client holds which has taken all of this leg; `ends_well` is false of what cannot pass for a whole
-    answer, however far it gets.
+    the answer that a client holds which has taken all of this leg. `ends_well`, `finish`, `usage` and `error_sent` are
+    read off what went out. `silent_ms` and `last_four_ms` are known where the client left.
     """
 
     id: int = 0
@@ -100,28 +74,31 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     leg: int | None = None
     parameters: dict[str, Any] = {}
     ignored: tuple[str, ...] = ()
+    history_calls: tuple[Call, ...] = ()
     status: int | None = None
     error: str | None = None
+    retry_after: str | None = None
     frames: int = 0
     content_frames: int = 0
-    words: int = 0
+    words: int | None = 0
     reached: int | None = None
+    finish: str | None = None
+    usage: dict[str, Any] | None = None
+    error_sent: bool = False
     done_sent: bool = False
+    calls: tuple[Call, ...] = ()
     bytes_written: int = 0
     bytes_acknowledged: int = 0
     bytes_unsent: int = 0
-    ends_well: bool = True
+    ends_well: bool | None = None
     ending_asked: str | None = None
     ending: str | None = None
     peer: Peer | None = None
     peer_s: float | None = None
+    silent_ms: float | None = None
+    last_four_ms: float | None = None
     engine: Engine | None = None
     duration_ms: float | None = None
-
-
-def body_digest(body: bytes) -> str:
-    """16 hex digits that are the same for the same bytes."""
-    return blake2b(body, digest_size=8).hexdigest()
 
 
 def split_headers(
@@ -143,18 +120,6 @@ def split_headers(
 @lru_cache(maxsize=256)  # most clients send the same few
 def _header_name(raw: bytes) -> str:
     return _cut(raw.decode("latin-1").lower(), _NAME_CHARACTERS)
-
-
-def parameters_of(values: Mapping[str, object]) -> dict[str, object]:
-    """The parameters that a body sets; of a long value a digest, which tells whether it changed between legs."""
-    return {name: _short(value) for name, value in values.items() if name in PARAMETERS and value is not None}
-
-
-def _short(value: object) -> object:
-    if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**63):
-        return value
-    json = msgspec.json.encode(value)
-    return value if len(json) <= _VALUE_BYTES else {"digest": body_digest(json)}
 
 
 def ignored_in(values: Mapping[str, object], effective: frozenset[str]) -> tuple[str, ...]:

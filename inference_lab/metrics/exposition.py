@@ -19,8 +19,6 @@ from prometheus_client import (
 )
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from inference_lab.faults.death import Close
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -105,7 +103,9 @@ class Metrics:
         )
         self._live = Gauge("inference_lab_live_streams", "Streams that are open.", **live)
         self._stalled = Gauge(
-            "inference_lab_stalled_streams", "Open streams whose script has come to a hang.", **live
+            "inference_lab_stalled_streams",
+            "Open streams that have come to a hang, with heartbeats or without.",
+            **live,
         )
         self._paused = Gauge(
             "inference_lab_paused_streams", "Open streams that wait for a slow reader.", **live
@@ -148,7 +148,7 @@ class Metrics:
             self._update_model(served, *open_now.get(served.tally, (0, 0, 0)))
         show(self._late, sources.pacer.late_us, self._seen, "late")
         self._live.set(len(live))
-        self._stalled.set(sum(player.close is Close.HANG for player in live))
+        self._stalled.set(sum(player.is_stalled for player in live))
         self._paused.set(sum(player.is_paused for player in live))
         self._connections.set(tally.connections)
         if store is not None:

@@ -17,6 +17,7 @@ from inference_lab.journal.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
 _T = TypeVar("_T")
 
@@ -72,13 +73,35 @@ class Database:
                 self._connection.execute(_SCHEMA)
             # SQLite opens a file's log when it first looks: now, so that a process at rest has its descriptors.
             self._connection.execute("SELECT id FROM rows LIMIT 1").fetchone()
+            if path != MEMORY:
+                found = Path(path).stat()
+                self._file = found.st_dev, found.st_ino
+
+    def is_in_place(self) -> bool:
+        """Whether the file is still the one that its path names."""
+        if self._path == MEMORY:
+            return True
+        try:
+            now = Path(self._path).stat()
+        except OSError:
+            return False
+        return (now.st_dev, now.st_ino) == self._file
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
 
-    def write(self, rows: Mapping[int, Row], *, most_rows: int, oldest: float) -> None:
+    def write(
+        self,
+        rows: Mapping[int, Row],
+        awaited: AbstractSet[int] = frozenset(),
+        *,
+        most_rows: int,
+        oldest: float,
+    ) -> None:
         """Write rows by their numbers, each in place of the one written before, and keep the journal bounded.
+
+        No row comes after one that has ended, unless its number is `awaited`.
 
         Rows that have ended are dropped when `most_rows` newer ones are there, or when they are from before `oldest`
         (Unix seconds).
@@ -99,7 +122,7 @@ class Database:
             self._trim(most_rows, oldest)
         self._ids.update(zip(new, opened, strict=True))
         for number, row in rows.items():
-            if row.state == "ended":
+            if row.state == "ended" and number not in awaited:
                 self._ids.pop(number, None)
 
     def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
@@ -147,12 +170,14 @@ class Database:
                 (process,),
             ).fetchall()
             rows = ((number, msgspec.json.decode(document, type=Row)) for number, document in open_rows)
-            self._update(
-                [
-                    (*_values(msgspec.structs.replace(row, state="ended", ending=ending)), number)
-                    for number, row in rows
-                ]
-            )
+            self._update([(*_values(_lost(row, ending)), number) for number, row in rows])
+
+
+def _lost(row: Row, ending: str) -> Row:
+    """A row as nobody has ended it: what its client got of it is not known."""
+    return msgspec.structs.replace(
+        row, state="ended", ending=ending, words=None, reached=None, ends_well=None
+    )
 
 
 def _values(row: Row) -> tuple[object, ...]:

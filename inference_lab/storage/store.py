@@ -21,6 +21,7 @@ from inference_lab.storage.database import Database, DatabaseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from inference_lab.journal.row import Row
 
@@ -56,8 +57,9 @@ class Store:
         self._wall_seconds = wall_seconds
         self._most_rows = most_rows
         self._most_age_s = most_age_s
-        self._rows: deque[tuple[int, Row]] = deque()
+        self._rows: deque[tuple[int, Row, bool]] = deque()
         self._unwritten: dict[int, Row] = {}  # the thread's own: taken from `_rows`, to be written next
+        self._awaited: set[int] = set()  # of those that have ended, the ones that come once more
         self._questions: deque[tuple[Callable[[Database], Any], Deferred[Any]]] = deque()
         self._something = threading.Event()
         self._closed: Deferred[None] | None = None
@@ -72,7 +74,7 @@ class Store:
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
-    def put(self, rows: Mapping[int, Row]) -> None:
+    def put(self, rows: Mapping[int, Row], awaited: AbstractSet[int] = frozenset()) -> None:
         """See `Rows.put`."""
         room = 0 if self._closed is not None else max(0, MOST_WAITING - self.waiting_rows)
         lost = max(0, len(rows) - room)
@@ -84,7 +86,7 @@ class Store:
                 path=self.path,
                 count=MOST_WAITING,
             )
-        self._rows.extend(islice(rows.items(), room))
+        self._rows.extend((number, row, number in awaited) for number, row in islice(rows.items(), room))
         if self._failed is None:  # otherwise the thread looks by itself, not for every batch
             self._something.set()
 
@@ -120,6 +122,13 @@ class Store:
     def _cannot_write(self, reason: str) -> None:
         _log.error("journal {reason}: its rows wait, the server serves on", reason=reason)
 
+    def _is_gone(self) -> None:
+        _log.error(
+            "journal {path}: the file was removed or replaced under the server: its rows go where nobody else"
+            " sees them, start it again",
+            path=self.path,
+        )
+
     def _has_lost(self, rows: int, defect: Failure) -> None:
         self.lost_rows += rows
         _log.failure(
@@ -137,6 +146,7 @@ class Store:
 
     def _run(self) -> None:
         database: Database | None = None
+        is_missing = False
         with suppress(DatabaseError):  # met again, and told, with the first row
             database = Database(self.path, os.getpid())
         while True:
@@ -144,6 +154,9 @@ class Store:
             self._something.wait(None if self._failed is None and not self._rows else _RETRY_S)
             self._something.clear()
             closing = self._closed is not None
+            asked = len(
+                self._questions
+            )  # what is asked from now on may be about rows that come after this write
             before, failed = self._failed, None
             try:
                 if database is None:
@@ -159,7 +172,12 @@ class Store:
                 self._deliver(self._cannot_write, failed)
             elif failed is None and before is not None:
                 self._deliver(self._found_again)
-            self._answer(database)
+            # At the end somebody may clear away what is not needed any more.
+            is_looked_after = not is_missing and self._closed is None
+            if database is not None and is_looked_after and not database.is_in_place():
+                is_missing = True
+                self._deliver(self._is_gone)
+            self._answer(database, asked)
             if closing:
                 if database is not None:
                     database.close()
@@ -168,15 +186,16 @@ class Store:
 
     def _write(self, database: Database) -> None:
         while self._rows:
-            number, row = self._rows.popleft()
+            number, row, is_awaited = self._rows.popleft()
             self._unwritten[number] = row
+            (self._awaited.add if is_awaited else self._awaited.discard)(number)
         if self._unwritten:
             oldest = self._wall_seconds() - self._most_age_s
-            database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest)
+            database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest, awaited=self._awaited)
             self._unwritten = {}
 
-    def _answer(self, database: Database | None) -> None:
-        while self._questions:
+    def _answer(self, database: Database | None, count: int) -> None:
+        for _ in range(count):
             question, answer = self._questions.popleft()
             try:
                 if database is None or self._failed is not None:

@@ -13,6 +13,7 @@ from twisted.web.server import NOT_DONE_YET
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, Counts
 from inference_lab.errors import ApiError, bad_directive, overloaded
+from inference_lab.faults.events import finished, said_of_whole
 from inference_lab.faults.http_1_0 import without_chunks
 from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.faults.script import echo_script, fault_script, healthy_script
@@ -31,7 +32,7 @@ from inference_lab.web.answer_plans import (
 from inference_lab.web.checks import refuse_leg_keys, without_effect
 from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, echo_frames, echo_message
-from inference_lab.web.recorded import tell_of_answer, tell_of_engine
+from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
@@ -130,7 +131,7 @@ class Answers:
         if body.stream and trigger.fault is not None:
             trigger = msgspec.structs.replace(trigger, fault=trigger.fault.in_stream())
         request.trigger = trigger.word
-        tell_of_answer(request, prompt.position, trigger, asked)
+        tell_of_answer(request, served.style, prompt.position, trigger, asked)
         try:
             answer = self._chosen(request, endpoint, accepted, prompt, trigger)
         except ApiError:
@@ -191,20 +192,25 @@ class Answers:
         if reason is not None:
             raise ValueError(reason)
         if fault.incident is not None:
-            script = self._replay(endpoint, accepted, prompt, fault, fault.incident)
+            script = self._replay(request, endpoint, accepted, prompt, fault, fault.incident)
         else:
-            script = self._fault(endpoint, accepted, prompt, fault)
+            script = self._fault(request, endpoint, accepted, prompt, fault)
         if not request.has_chunks:
             script = without_chunks(script)
         trigger = f"{origin} {fault.canonical()}"
         return Stream(lambda request: self._streams.play(request, script, trigger))
 
     def _fault(
-        self, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, fault: Fault
+        self,
+        request: LabRequest,
+        endpoint: Endpoint[_R],
+        accepted: Accepted[_R],
+        prompt: Prompt,
+        fault: Fault,
     ) -> Iterator[Event]:
         body, style, death = accepted.body, accepted.served.style, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
-        completion = self._fixed_completion(endpoint, accepted, fault.canonical(), dialect)
+        completion = self._fixed_completion(request, endpoint, accepted, fault.canonical(), dialect)
         if death.restart:
             prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
         answer = fault_plan(endpoint, accepted, prompt, death)
@@ -219,7 +225,10 @@ class Answers:
             source,
             prompt_tokens=prompt_tokens,
             include_usage=body.include_usage,
-            whole=lambda: endpoint.whole(body, completion, prompt, answer, counts),
+            whole=lambda: (
+                endpoint.whole(body, completion, prompt, answer, counts),
+                said_of_whole(answer.pieces, answer.finish, counts.json()),
+            ),
             streaming=bool(body.stream),
         )
         require_ids(body, source.endless(death.content), pieces_made(death, source))
@@ -227,6 +236,7 @@ class Answers:
 
     def _replay(
         self,
+        request: LabRequest,
         endpoint: Endpoint[_R],
         accepted: Accepted[_R],
         prompt: Prompt,
@@ -244,22 +254,26 @@ class Answers:
         )
         return incident_script(
             incident,
-            self._fixed_completion(endpoint, accepted, fault.canonical(), accepted.served.dialect),
+            self._fixed_completion(request, endpoint, accepted, fault.canonical(), accepted.served.dialect),
             source.endless("text") if incident.words else (),
             chat=chat,
             delay_ms=fault.given_delay_ms,
         )
 
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
-        completion = self._fixed_completion(CHAT, accepted, "", LAB)
+        completion = self._fixed_completion(request, CHAT, accepted, "", LAB)
         counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
+        shape = ChatShape(completion)
+        frames = echo_frames(shape, echo)
         if not accepted.body.stream:
+            if request.recording is not None:
+                said = sum((told for _, told in frames), finished(echo.finish_reason, counts.json()))
+                request.recording.says(msgspec.structs.replace(said, content_frames=0))
             whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
             return request.prepare_json(200, whole)
-        shape = ChatShape(completion)
         script = echo_script(
             shape,
-            echo_frames(shape, echo),
+            frames,
             echo.finish_reason,
             counts,
             include_usage=accepted.body.include_usage,
@@ -281,6 +295,7 @@ class Answers:
             int(self._wall_seconds()),
             accepted.served.config.name,
         )
+        tell_of_id(request, endpoint, completion.id)
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
@@ -321,21 +336,22 @@ class Answers:
         self._streams.hold(answer)
 
         def write(_: None) -> bytes:
+            told = counts(ticket)
             if request.recording is not None:
-                request.recording.tell(words=plan.pieces.words)
-            whole = endpoint.whole(accepted.body, completion, prompt, plan, counts(ticket))
+                request.recording.says(said_of_whole(plan.pieces, plan.finish, told.json()))
+            whole = endpoint.whole(accepted.body, completion, prompt, plan, told)
             return request.prepare_json(200, whole)
 
         return answer.addCallback(write)
 
     @staticmethod
     def _fixed_completion(
-        endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
+        request: LabRequest, endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
     ) -> Completion:
         digits = response_digits(endpoint.path, accepted.raw, fault, accepted.request_id)
-        return Completion(
-            (dialect.id_prefix or endpoint.id_prefix) + digits, FIXED_CREATED, accepted.served.config.name
-        )
+        name = (dialect.id_prefix or endpoint.id_prefix) + digits
+        tell_of_id(request, endpoint, name)
+        return Completion(name, FIXED_CREATED, accepted.served.config.name)
 
 
 def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str) -> ApiError:

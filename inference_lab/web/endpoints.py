@@ -10,6 +10,7 @@ from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import LAB
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
 from inference_lab.errors import ApiError, invalid_request
+from inference_lab.faults.read_back import said_in
 from inference_lab.formats.thinking import is_thinking
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.progress.position import Position, locate
@@ -22,6 +23,7 @@ from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, 
 if TYPE_CHECKING:
     from inference_lab.answers.dialects import Dialect
     from inference_lab.answers.writer import Plan
+    from inference_lab.faults.events import Said
     from inference_lab.formats import Format
 
 _R = TypeVar("_R", bound=Common)
@@ -208,12 +210,24 @@ CHAT: Final = _Chat()
 COMPLETIONS: Final = _Completions()
 
 
-def echo_frames(shape: ChatShape, echo: Echo) -> list[bytes]:
-    """The content frames of an echo: its text cut before each blank, then two frames per call."""
-    frames = [shape.text(piece) for piece in echo.text_pieces]
+def echo_frames(shape: ChatShape, echo: Echo) -> list[tuple[bytes, Said]]:
+    """The content frames of an echo: its text cut before each blank, then two frames per call.
+
+    Its words are the client's own: they tell no place in an answer.
+    """
+    frames: list[tuple[bytes, tuple[tuple[int, str], ...]]] = [
+        (shape.text(piece), ()) for piece in echo.text_pieces
+    ]
     for index, call in enumerate(echo.tool_calls):
-        frames += [shape.announcement(index, call.name), shape.arguments(index, call.arguments)]
-    return frames
+        frames += [
+            (shape.announcement(index, call.name), ((index, ""),)),
+            (shape.arguments(index, call.arguments), ((index, call.arguments),)),
+        ]
+    told = said_in(frame for frame, _ in frames)
+    return [
+        (frame, msgspec.structs.replace(said, words=0, calls=calls))
+        for (frame, calls), said in zip(frames, told, strict=True)
+    ]
 
 
 def echo_message(echo: Echo, completion: Completion) -> dict[str, Any]:

@@ -56,21 +56,23 @@ class JournalPages:
         with self._asking():
             if wait is not None:
                 await self._wait(wanted, wait)
-            rows = await self._ask(lambda database: database.read(wanted))
+            rows = await self._ask(lambda database: database.read(wanted), look=True)
         return request.prepare_json(200, listed(rows, self._store.lost_rows))
 
     async def verdict(self, request: LabRequest) -> bytes:
-        """The conversations of one key or one test, judged.
+        """The conversations of one key or one test, or all of them, judged.
 
         Raises:
-            ApiError: 400 for a query that does not name one of them, 503 as in `rows`.
+            ApiError: 400 for a query that does not name which, 503 as in `rows`.
         """
         query = query_of(request)
-        prompt, test = query.pop("prompt", None), query.pop("test", None)
-        if query or (prompt is None) == (test is None):
+        prompt, test, says_all = (query.pop(key, None) for key in ("prompt", "test", "all"))
+        if query or [prompt, test, says_all].count(None) != 2:
             raise invalid_request(
-                "give either prompt=KEY or test=ID, and nothing else", next(iter(query), "prompt")
+                "give one of prompt=KEY, test=ID and all=true, and nothing else", next(iter(query), "prompt")
             )
+        if says_all not in {None, "true"}:
+            raise invalid_request(f"all: is {says_all!r:.60}, expected true", "all")
         try:
             filter_of(
                 {key: value for key, value in (("prompt", prompt), ("test", test)) if value is not None}
@@ -82,7 +84,7 @@ class JournalPages:
             return msgspec.json.encode(verdicts(partial(_rows_of, database), prompt=prompt, test=test))
 
         with self._asking():
-            judged = await self._ask(question)
+            judged = await self._ask(question, look=True)
         return request.prepare_json(200, b'{"object":"list","data":%b}' % judged)
 
     async def delete(self, request: LabRequest) -> bytes:
@@ -136,8 +138,8 @@ class JournalPages:
         del self._pauses[pause]
         pause.callback(None)
 
-    async def _ask(self, question: Callable[[Database], _T]) -> _T:
-        self._recorder.flush()
+    async def _ask(self, question: Callable[[Database], _T], *, look: bool = False) -> _T:
+        self._recorder.flush(look=look)
         try:
             return await self._store.ask(question)
         except DatabaseError as error:

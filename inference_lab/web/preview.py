@@ -12,7 +12,7 @@ from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import DIALECTS, LAB
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import Frame, Head, Pause, Raw, single
+from inference_lab.faults.events import NOTHING, Frame, Head, Pause, Raw, single
 from inference_lab.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.faults.plan import FaultPlan, plan_from_header
 from inference_lab.faults.script import fault_script
@@ -136,7 +136,10 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
             source,
             prompt_tokens=len(encode(_PROMPT)) + progress,  # a word is a token
             include_usage=True,
-            whole=lambda: msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
+            whole=lambda: (
+                msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
+                NOTHING,
+            ),
         )
     except ValueError as error:
         raise ValueError(f"{fault.mode}: {error}") from None

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.answers.end import NORMAL_FINISHES
-from inference_lab.faults.death import NONE, STREAMED, at_defaults
 from inference_lab.faults.trigger import CONFIGURED
 from inference_lab.identity import key_text
-from inference_lab.journal.row import Engine, ignored_in, parameters_of
+from inference_lab.journal.calls import arguments_so_far, calls_in
+from inference_lab.journal.parameters import parameters_of
+from inference_lab.journal.row import Engine, ignored_in
+from inference_lab.journal.sent import Leg
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_lab.faults.death import Death
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.trigger import Trigger
+    from inference_lab.formats import Format
     from inference_lab.progress.position import Position
     from inference_lab.web.directives import Directives
+    from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.request import LabRequest
@@ -35,11 +37,14 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
         model=model[:200] if isinstance(model, str) else None,
         stream=values.get("stream") is True,
         parameters=parameters_of(values),
+        history_calls=calls_in(values.get("messages")),
         ignored=ignored_in(values, fields_of(kind)),
     )
 
 
-def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, asked: Directives) -> None:
+def tell_of_answer(
+    request: LabRequest, style: Format, position: Position, trigger: Trigger, asked: Directives
+) -> None:
     """What answers it, and from which place of the answer on."""
     if request.recording is None:
         return
@@ -54,21 +59,26 @@ def tell_of_answer(request: LabRequest, position: Position, trigger: Trigger, as
         trigger=trigger.word,
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
-        ends_well=fault is None or _ends_well(fault.death),
         ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
     )
-    start = None if trigger.echo is not None else _start(progress, fault)
-    if start is not None:
-        request.recording.starts_at(start)
+    incident = None if fault is None else fault.incident
+    heard = None if incident is None else incident.heard
+    index = position.place.index if progress else 0
+    request.recording.answers(
+        Leg(
+            start=None if trigger.echo is not None else _start(progress, fault),
+            progress=progress,
+            arguments_before=arguments_so_far(style, position.region),
+            are_words_known=heard is None or heard.are_words_of(position.tag, index),
+            is_end_known=heard is None or heard.is_readable,
+        )
+    )
 
 
-def _ends_well(death: Death) -> bool:
-    """Whether the whole of it passes for a whole answer: a finish reason that says so, and no error."""
-    if isinstance(death.finish, str) and death.finish not in NORMAL_FINISHES:
-        return False
-    # No finish comes behind a torn frame, whatever `finish` says.
-    is_answer = at_defaults(death, ("at", "status", "tear", "error", "reject"))
-    return is_answer and death.answer_as in {*STREAMED, "json"} and death.finish != NONE
+def tell_of_id(request: LabRequest, endpoint: Endpoint[Any], completion_id: str) -> None:
+    """What ids of the answer's calls are made of; raw text has none."""
+    if request.recording is not None and endpoint.is_chat:
+        request.recording.identifies(completion_id)
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:
@@ -88,7 +98,7 @@ def tell_of_engine(request: LabRequest, ticket: Ticket) -> None:
     """Have the engine asked for its times when the response is over."""
     if request.recording is not None:
         begun_us = request.recording.begun_us
-        request.recording.tell_at_end(lambda: {"engine": _engine(ticket, begun_us)})
+        request.recording.reads(lambda: {"engine": _engine(ticket, begun_us)})
 
 
 def _engine(ticket: Ticket, begun_us: int) -> Engine:

@@ -5,14 +5,30 @@ It knows neither modes nor endings: it writes frames, waits for deadlines or tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+import msgspec
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from inference_lab.answers.end import Spoken
 from inference_lab.faults.death import Close
-from inference_lab.faults.events import NOTHING, ONE_WORD, Await, Burst, Event, Frame, Head, Pause, Raw
+from inference_lab.faults.events import (
+    NOTHING,
+    ONE_THOUGHT,
+    ONE_WORD,
+    Await,
+    Burst,
+    Event,
+    Frame,
+    Head,
+    Pause,
+    Raw,
+    Said,
+)
+from inference_lab.journal.calls import SentCalls
+from inference_lab.wire.outcome import CLIENT_LEFT, READER_TIMEOUT, Outcome
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 
 if TYPE_CHECKING:
@@ -21,15 +37,11 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.events import Said
     from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.request import LabRequest
 
 _log: Final = Logger()
-
-READER_TIMEOUT: Final = "reader_timeout"
-CLIENT_LEFT: Final = "client_left"
 
 _BURST_BYTES: Final = 65_536
 """Frames that are due together are written together up to this many bytes; then other streams get their turn."""
@@ -38,24 +50,12 @@ _SEND_BYTES: Final = 1024
 """What a send of its own costs, in the bytes that a joint one writes in the same time."""
 
 
-class Outcome(NamedTuple):
-    """How a response ended.
-
-    `text` says it for the log, `ending` in a word, None for the one that the script asked for. `lost` is why the
-    connection ended, where it was not the server that ended it.
-    """
-
-    text: str
-    ending: str | None = None
-    lost: Failure | None = None
-
-
 @implementer(IPushProducer)
 class Player:
     """Plays `script` as the response of `request`.
 
     `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone. What has been
-    sent till then is counted: `frames` (pieces of their own), `body_bytes`, `content_frames` and `words` of the answer.
+    sent till then is counted: `frames` (pieces of their own), `body_bytes`, `content_frames`, and what they `said`.
     """
 
     def __init__(
@@ -71,11 +71,19 @@ class Player:
         self.frames = 0
         self.body_bytes = 0
         self.content_frames = 0
-        self.done_sent = False
-        self._more_words = 0  # than content frames
+        self.calls = SentCalls()
+        self._thoughts = 0  # of the content frames, those of a word of reasoning
+        self._told = NOTHING  # by what is not a plain word
+        self._told_at = 0  # the content frames up to the last of these
         self._begun_us = 0
         self._first_us = 0  # when the first content went out, 0 before
         self._last_us = 0
+        self._latest_us: tuple[int, ...] = (
+            0,
+            0,
+            0,
+            0,
+        )  # when the last four content frames went out, 0 before
         self._gaps = request.model.further_us.counts
         self._script = script
         self._pacer = pacer
@@ -103,9 +111,17 @@ class Player:
         self._run()
 
     @property
-    def words(self) -> int:
-        """Whole words sent so far."""
-        return self.content_frames + self._more_words
+    def said(self) -> Said:
+        """What has been said so far."""
+        plain = self.content_frames - self._told.content_frames
+        spoken = Spoken(text=plain > self._thoughts, reasoning=self._thoughts > 0)
+        return Said(plain, plain, spoken=spoken).then(self._told_by_now())
+
+    def _told_by_now(self) -> Said:
+        """What was said beside plain words, of which one may have followed an unreadable frame."""
+        if self._told.unreadable and self.content_frames > self._told_at:
+            return msgspec.structs.replace(self._told, unreadable=False)
+        return self._told
 
     @property
     def speaking_us(self) -> int:
@@ -113,9 +129,25 @@ class Player:
         return self._last_us - self._first_us
 
     @property
+    def last_content_us(self) -> int | None:
+        """When the last content frame went out, on the pacer's clock."""
+        return self._last_us or None
+
+    @property
+    def last_four_us(self) -> int | None:
+        """What the last four content frames took, from the first of them to the last."""
+        first, *_, last = self._latest_us
+        return last - first if first else None
+
+    @property
     def is_paused(self) -> bool:
         """Whether it waits for its reader."""
         return self._paused
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether it says nothing more, but for heartbeats, and does not end."""
+        return self._close is Close.HANG or self._told.hangs
 
     @property
     def close(self) -> Close | None:
@@ -192,6 +224,11 @@ class Player:
                     self._first_us = now_us
                     self.request.model.first_us.add(now_us - self._begun_us)
                 self._last_us = now_us
+                if self.content_frames - said == 1:
+                    _, third, second, last = self._latest_us
+                    self._latest_us = third, second, last, now_us
+                else:
+                    self._latest_us = (*self._latest_us, *[now_us] * min(self.content_frames - said, 4))[-4:]
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut("defect", "a defect: reset")
@@ -221,7 +258,7 @@ class Player:
                 frames = self._due_of(event, now_us) if event.every_ms else event.frames
                 batch += frames
                 batch_bytes += sum(map(len, frames))
-                self.content_frames += len(frames)
+                self._count_plain(event.said, len(frames))
                 if self._place:  # there is more of it, and not yet
                     self._wait(batch)
                     return
@@ -280,11 +317,21 @@ class Player:
         self._count(piece.said)
         self.body_bytes += self.request.send_raw(piece.data)
 
+    def _count_plain(self, said: Said, frames: int) -> None:
+        """So many frames of a word each."""
+        self.content_frames += frames
+        if said is ONE_THOUGHT:
+            self._thoughts += frames
+
     def _count(self, said: Said) -> None:
+        if said is ONE_THOUGHT:
+            self._count_plain(said, 1)
+            return
+        self._told = self._told_by_now().then(said)
         self.content_frames += said.content_frames
-        self._more_words += said.words - said.content_frames
-        if said.done:
-            self.done_sent = True
+        self._told_at = self.content_frames
+        if said.calls:
+            self.calls.take(said.calls)
 
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
         # Also without a frame: the head may wait for this write, and the end of the response comes with it.
@@ -306,6 +353,9 @@ class Player:
         self._script = iter(())
         self.request.unregisterProducer()
         self._ending = self._endings.end(self.request, close)
+        if close is Close.STALE and not self._over:
+            # All that was asked for has been sent: what the client does on the connection later is no part of it.
+            self._finished(Outcome(close.value))
 
     # -- the end
 

@@ -9,26 +9,39 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from inference_lab.faults.events import NOTHING
 from inference_lab.identity import TEST_ID
-from inference_lab.journal.row import Row, body_digest, split_headers
-from inference_lab.wire.transport import is_gone, lost_to, unsent_now, watch_unsent
+from inference_lab.journal.calls import SentCalls
+from inference_lab.journal.parameters import digest
+from inference_lab.journal.row import Row, split_headers
+from inference_lab.wire.outcome import CLIENT_LEFT
+from inference_lab.wire.transport import forget_unsent, is_gone, lost_to, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
+    from inference_lab.faults.events import Said
     from inference_lab.journal.row import Peer
+    from inference_lab.journal.sent import Leg
     from inference_lab.wire.http import LabChannel
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.player import Player
     from inference_lab.wire.request import LabRequest
 
 REFUSED: Final = "refused"
 
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
+_SETTLE_LATE_S: Final = 1.0
+"""How often a reader that takes its time is looked at after that."""
+_LONGEST_US: Final = 120_000_000
+"""A reader that has not taken all of an answer by then counts as one that will not."""
 _PATH_CHARACTERS: Final = 200
+_HEADER_CHARACTERS: Final = 100
 BATCH_S: Final = 0.05
 """What a process that is killed may lose of the journal."""
 
@@ -36,8 +49,8 @@ BATCH_S: Final = 0.05
 class Rows(Protocol):
     """Where rows go. A request's rows come under one number, the last one counts."""
 
-    def put(self, rows: Mapping[int, Row]) -> None:
-        """Take rows; at once, and never failing."""
+    def put(self, rows: Mapping[int, Row], awaited: AbstractSet[int] = frozenset()) -> None:
+        """Take rows; at once, and never failing. Those whose numbers are `awaited` have ended and come once more."""
 
 
 class Recording:
@@ -68,8 +81,13 @@ class Recording:
             "request_id": headers.get("x-request-id"),
             "test": test if TEST_ID.fullmatch(test) else None,
         }
-        self._start: int | None = None
-        self._counts: Callable[[], dict[str, Any]] | None = None
+        self._leg: Leg | None = None
+        self._said = NOTHING
+        self._calls = SentCalls()
+        self._player: Player | None = None
+        self._read: Callable[[], dict[str, Any]] | None = None
+        self._is_shown = False  # as one that has ended
+        self._settles_until_us = 0
 
     def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
         """Add what has been found out."""
@@ -77,15 +95,36 @@ class Recording:
 
     def tell_body(self, raw: bytes) -> None:
         """The body, as far as its text may not be told."""
-        self.tell(body_bytes=len(raw), body_digest=body_digest(raw))
+        self.tell(body_bytes=len(raw), body_digest=digest(raw))
 
-    def starts_at(self, words: int) -> None:
-        """The client holds so many words of the answer before the first of this response."""
-        self._start = words
+    def tell_wait(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """How long the client is asked to wait before it comes again, where it is."""
+        for name, value in headers:
+            if name.lower() == b"retry-after":
+                self.tell(retry_after=value.decode("latin-1")[:_HEADER_CHARACTERS])
 
-    def tell_at_end(self, counts: Callable[[], dict[str, Any]]) -> None:
+    def answers(self, leg: Leg) -> None:
+        """What the response is to its answer."""
+        self._leg = leg
+
+    def identifies(self, completion_id: str) -> None:
+        """The ids of its calls are made of this one."""
+        if self._leg is not None:
+            self._leg = msgspec.structs.replace(self._leg, completion_id=completion_id)
+
+    def says(self, said: Said) -> None:
+        """It is one JSON answer, which says this."""
+        self._said = said
+        self._calls.take(said.calls)
+
+    def plays(self, player: Player) -> None:
+        """It is a stream, which counts for itself; from now on the journal shows it."""
+        self._player = player
+        self.open()
+
+    def reads(self, further: Callable[[], dict[str, Any]]) -> None:
         """Ask for further fields when the response is over."""
-        self._counts = counts
+        self._read = further
 
     def open(self) -> None:
         """The request has been accepted: from now on the journal shows it."""
@@ -105,29 +144,66 @@ class Recording:
             return
         self._is_over = True
         recorder, known = self._recorder, self._known
-        spent_us = recorder.pacer.now_us() - self.begun_us
-        if self._counts is not None:
-            known.update(self._counts())
-            self._counts = None
+        now_us = recorder.pacer.now_us()
+        spent_us = now_us - self.begun_us
+        if self._read is not None:
+            known.update(self._read())
+            self._read = None
         known["status"] = status
+        self._count(status)
+        if ending == CLIENT_LEFT:
+            known.update(self._pace(now_us))
+        self._player = None
         known["ending"] = ending or known.get("ending_asked") or plain_ending(status)
         known["duration_ms"] = spent_us / 1000
-        if self._start is not None:
-            known["reached"] = self._start + known.get("words", 0)
         peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
         known["peer"] = peer
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
         self.written()
         self._measure()
         settled = not known["bytes_unsent"] or is_gone(self._transport) or recorder.has_ended
+        self._settles_until_us = now_us + _LONGEST_US
         recorder.over(self, settled=settled)
         if not settled:
             watch_unsent(self._transport)
 
-    def settle(self) -> None:
-        """Look at what is unsent once more, for the last time."""
+    def _count(self, status: int | None) -> None:
+        """What has been sent so far."""
+        player, known = self._player, self._known
+        if player is not None:
+            known["frames"] = player.frames
+            self._said, self._calls = player.said, player.calls
+        if self._leg is not None:
+            known.update(self._leg.fields(self._said, self._calls, status))
+
+    def _pace(self, now_us: int) -> dict[str, Any]:
+        """How silent and how slow it was when its client left."""
+        player = self._player
+        last_us = None if player is None else player.last_content_us
+        four_us = None if player is None else player.last_four_us
+        return {
+            "silent_ms": (now_us - (self.begun_us if last_us is None else last_us)) / 1000,
+            "last_four_ms": None if four_us is None else four_us / 1000,
+        }
+
+    def has_moved(self) -> bool:
+        """Whether more has been sent than its row shows."""
+        return self._player is not None and self._player.frames != self._known.get("frames")
+
+    def settle(self) -> bool:
+        """Look at what is unsent once more; whether that was the last time."""
+        before = self._known["bytes_unsent"]
         self._measure()
-        self._recorder.has_news(self)
+        has_settled = not self._known["bytes_unsent"] or is_gone(self._transport)
+        if not has_settled and self._recorder.pacer.now_us() > self._settles_until_us:
+            has_settled = True
+            forget_unsent(self._transport)
+        if not self._is_shown or has_settled or before != self._known["bytes_unsent"]:
+            self._is_shown = True
+            self._recorder.has_news(self)
+        if not has_settled:
+            watch_unsent(self._transport)
+        return has_settled
 
     def _measure(self) -> None:
         # What is unsent is the connection's last bytes, and those may be of responses behind this one.
@@ -139,12 +215,22 @@ class Recording:
 
     def row(self) -> Row:
         """The request as it stands."""
-        return Row(state="ended" if self._is_over else "open", **self._known)
+        if self._is_over:
+            return Row(state="ended", **self._known)
+        self._count(None)
+        return Row(state="open", **self._known | {"ends_well": None})
 
     def row_while_open(self) -> Row:
         """As `row`, without what is not certain before it has settled: that it has ended, and how."""
         return msgspec.structs.replace(
-            self.row(), state="open", ending=None, peer=None, peer_s=None, duration_ms=None
+            Row(state="open", **self._known),
+            ending=None,
+            peer=None,
+            peer_s=None,
+            duration_ms=None,
+            silent_ms=None,
+            last_four_ms=None,
+            ends_well=None,
         )
 
 
@@ -169,8 +255,9 @@ class Recorder:
         self._news: dict[int, Recording] = {}
         self._begun: dict[int, Row] = {}  # of what has ended meanwhile, but is not written as ended yet
         self._batch: IDelayedCall | None = None
-        self._settling: dict[LabChannel, Recording] = {}
+        self._settling: dict[LabChannel, list[Recording]] = {}
         self._timer: IDelayedCall | None = None
+        self._is_late = False  # the timer is that of readers that take their time
         self.has_ended = False
         """Nobody waits for anything any more: rows are handed over at once."""
 
@@ -205,29 +292,38 @@ class Recorder:
             self._begun[recording.number] = recording.row_while_open()
         # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
         self._settle_on(recording.channel)
-        self._settling[recording.channel] = recording
+        self._settling.setdefault(recording.channel, []).append(recording)
         if self._timer is None:
             self._timer = self.pacer.clock.callLater(_SETTLE_S, self._settle)
+        elif self._is_late:
+            self._timer.reset(_SETTLE_S)
+        self._is_late = False
 
     def _settle_on(self, channel: LabChannel) -> None:
-        settling = self._settling.pop(channel, None)
-        if settling is not None:
-            settling.settle()
+        left = [recording for recording in self._settling.pop(channel, ()) if not recording.settle()]
+        if left:
+            self._settling[channel] = left
 
-    def flush(self) -> None:
-        """Hand over what is known, and what is still waited for as it is now."""
+    def flush(self, *, look: bool = False) -> None:
+        """Hand over what is known, and what is still waited for as it is now; `look`: what is open too."""
         if self._timer is not None:
             self._timer.cancel()
             self._settle()
+        if look:
+            for recording in self._live:
+                if recording.has_moved():
+                    self.has_news(recording)
         if self._batch is not None:
             self._batch.cancel()
             self._hand_over()
 
     def _settle(self) -> None:
         self._timer = None
-        settling, self._settling = self._settling, {}
-        for recording in settling.values():
-            recording.settle()
+        for channel in list(self._settling):
+            self._settle_on(channel)
+        if self._settling:
+            self._is_late = True
+            self._timer = self.pacer.clock.callLater(_SETTLE_LATE_S, self._settle)
 
     def _hand_over(self) -> None:
         self._batch = None
@@ -235,7 +331,8 @@ class Recorder:
         news, self._news = self._news, {}
         rows.update((number, recording.row()) for number, recording in news.items())
         if self._rows is not None:
-            self._rows.put(rows)
+            settling = {one.number for group in self._settling.values() for one in group}
+            self._rows.put(rows, settling & rows.keys())
 
     def end_all(self, ending: str) -> None:
         """The process ends: so does everything that is still open."""
@@ -243,3 +340,6 @@ class Recorder:
             recording.end(None, ending)
         self.flush()
         self.has_ended = True  # no timer is left behind
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

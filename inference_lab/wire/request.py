@@ -17,7 +17,7 @@ from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
 from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
-from inference_lab.wire.player import CLIENT_LEFT
+from inference_lab.wire.outcome import CLIENT_LEFT
 from inference_lab.wire.tally import NO_MODEL, Tally
 
 if TYPE_CHECKING:
@@ -212,6 +212,8 @@ class LabRequest(server.Request):
         self.startedWriting = 1
         self.idle_ms = head.idle_ms
         self.setResponseCode(head.status)
+        if head.status != http.OK and self.recording is not None:
+            self.recording.tell_wait(head.headers)
         self.chunked = int(head.chunked and self.has_chunks)
         lines = [b"%b %d %b\r\n" % (self.clientproto, head.status, _REASONS.get(head.status, b"Unknown"))]
         for name, values in self.responseHeaders.getAllRawHeaders():
@@ -272,6 +274,7 @@ class LabRequest(server.Request):
         """As `prepare_json`, for an error. Its row forgets how it was to end, and hears of an unread body."""
         if self.recording is not None:
             self.recording.tell(error=error.code, ends_well=False, ending_asked=None)
+            self.recording.tell_wait((name.encode(), value.encode()) for name, value in error.headers)
             raw = self.body()
             if self.early:
                 self.recording.tell(body_bytes=None)

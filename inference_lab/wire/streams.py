@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.wire.player import READER_TIMEOUT, Player
+from inference_lab.wire.outcome import READER_TIMEOUT
+from inference_lab.wire.player import Player
 from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 
 if TYPE_CHECKING:
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from inference_lab.faults.events import Event
     from inference_lab.wire.endings import Endings
+    from inference_lab.wire.outcome import Outcome
     from inference_lab.wire.pacer import Pacer
-    from inference_lab.wire.player import Outcome
     from inference_lab.wire.request import LabRequest
 
 _SWEEPS_PER_TIMEOUT: Final = 60
@@ -63,7 +64,7 @@ class Streams:
             self._arm()
         request.streaming = True
         if request.recording is not None:
-            request.recording.open()
+            request.recording.plays(player)
         player.start()
         return player
 
@@ -110,12 +111,6 @@ class Streams:
         status = request.code if request.startedWriting else None  # a death may come before a head
         recording = request.recording
         if recording is not None:
-            recording.tell(
-                frames=player.frames,
-                content_frames=player.content_frames,
-                words=player.words,
-                done_sent=player.done_sent,
-            )
             recording.end(status, outcome.ending, outcome.lost)
         _log.info(
             "{request} {status} {trigger}: {frames} frames, {bytes} bytes, ended: {outcome}",

@@ -66,16 +66,26 @@ class WatchedServer(tcp.Server):
                     self._kept = self.socket.dup()
         super().connectionLost(reason)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is gone, and nothing of it is still on its way."""
+        return self.loss is not None and self._kept is None
+
     def unsent_at_last(self) -> int:
-        """What is still unsent of a connection that is gone; looked at once."""
+        """What is still unsent of a connection that is gone."""
         assert self.loss is not None  # noqa: S101 - it is gone
-        if self._kept is None:
-            return self.loss.unsent
-        kept, self._kept = self._kept, None
-        with kept:
-            unsent = max(0, _in_kernel(kept) - 1)  # the FIN counts as a byte until it is acknowledged
-        self.loss = self.loss._replace(unsent=unsent)
-        return unsent
+        if self._kept is not None:
+            unsent = max(0, _in_kernel(self._kept) - 1)  # the FIN counts as a byte until it is acknowledged
+            self.loss = self.loss._replace(unsent=unsent)
+            if not unsent:
+                self.forget()
+        return self.loss.unsent
+
+    def forget(self) -> None:
+        """Look no more."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
 
 
 class WatchedUnixServer(WatchedServer, unix.Server):
@@ -175,6 +185,13 @@ def watch_unsent(transport: Any) -> None:  # noqa: ANN401
         connection.is_watched = True
 
 
+def forget_unsent(transport: Any) -> None:  # noqa: ANN401
+    """Let go of what `watch_unsent` has kept."""
+    connection = lowest(transport)
+    if isinstance(connection, WatchedServer):
+        connection.forget()
+
+
 def unsent_now(transport: Any) -> int:  # noqa: ANN401
     """As `unsent_bytes`, and of a connection that is gone what was unsent when it went, or later if it is watched."""
     connection = lowest(transport)
@@ -186,7 +203,8 @@ def unsent_now(transport: Any) -> int:  # noqa: ANN401
 
 def is_gone(transport: Any) -> bool:  # noqa: ANN401
     """Whether the connection has ended, so that nothing of it will change any more."""
-    return getattr(lowest(transport), "loss", None) is not None
+    connection = lowest(transport)
+    return isinstance(connection, WatchedServer) and connection.is_settled
 
 
 def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401

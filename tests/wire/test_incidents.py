@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from inference_lab.config.incident_file import read_incident
+from inference_lab.faults.modes import BASIC_MODES
 from inference_lab.record.command import main as record
 
 from .conftest import INSTANT, MODEL
@@ -309,3 +311,60 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
     assert "certificate verify failed" in said
     assert said.count("\n") == 1
     assert not output.exists()
+
+
+# -- the verdict
+
+
+TOLD = ("words", "reached", "content_frames", "finish", "usage", "error_sent", "done_sent", "ends_well")
+
+
+def ends_of(server: Server, test: str) -> list[tuple[str, list[str], list[dict[str, Any]]]]:
+    rows = ask(server.address, request("GET", f"/lab/journal?test={test}&wait=10")).json["data"]
+    assert [row["state"] for row in rows] == ["ended"]
+    judged = ask(server.address, request("GET", f"/lab/verdict?test={test}")).json["data"]
+    told = [{key: row[key] for key in TOLD} for row in rows]
+    return [(one["end"], [finding["kind"] for finding in one["findings"]], told) for one in judged]
+
+
+def test_a_replay_gets_the_verdict_of_its_original_also_from_a_file_that_was_left(
+    server: Server, tmp_path: Path
+) -> None:
+    home = folder(tmp_path)
+    body = home / "body.json"
+    body.write_bytes(BODY)
+
+    def capture(mode: str) -> None:
+        fault = ("--header", f"x-inference-lab-fault: {mode};delay_ms=1")
+        bound = ("--max-seconds", "1.5" if mode == "stall" else "20")
+        recorded(server.url + CHAT, body, home / "faults" / f"x-{mode}.toml", *fault, *bound)
+
+    def meet(target: Server, fault: str, test: str) -> None:
+        exchange(
+            target.address,
+            fault_request(CHAT, fault, BODY, **{"x-test-id": test}),
+            timeout=SILENCE_S,
+        )
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        list(pool.map(capture, BASIC_MODES))
+    options = ("--enable-directives", "--journal", str(tmp_path / "rows.db"))
+    second = start(home, *options)
+    try:
+        with ThreadPoolExecutor(WORKERS) as pool:
+            for mode in BASIC_MODES:
+                pool.submit(meet, server, f"{mode};delay_ms=1", f"live-{mode}")
+                pool.submit(meet, second, f"x-{mode}", f"replay-{mode}")
+        expected = {mode: ends_of(server, f"live-{mode}") for mode in BASIC_MODES}
+        assert {mode: ends_of(second, f"replay-{mode}") for mode in BASIC_MODES} == expected
+        second.process.send_signal(signal.SIGKILL)
+        second.process.wait()
+    finally:
+        second.stop()
+    again = start(home, *options)
+    try:
+        assert {mode: ends_of(again, f"replay-{mode}") for mode in BASIC_MODES} == expected
+    finally:
+        again.stop()
+    ends = {mode: judged[0][0] for mode, judged in expected.items()}
+    assert ends == {mode: "whole" if mode in {"no_done", "no_usage"} else "dead" for mode in BASIC_MODES}

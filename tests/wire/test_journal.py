@@ -490,3 +490,71 @@ def test_workers_write_one_journal_that_goes_with_the_service(one_config: Path) 
         server.stop()
     assert not folder.exists()
     assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+
+
+# -- readers that take their time
+
+
+@pytest.mark.parametrize("how", ["stays", "asks again", "is closed behind"])
+def test_a_late_reader_that_takes_all_of_it_leaves_nothing_unsent(server: Server, how: str) -> None:
+    test = f"late-{how.replace(' ', '-')}"
+    big = "clean_eof;after_chunks=1;frame_bytes=3000000"
+    headers = {"x-request-id": test, "x-test-id": test}
+    if how == "is closed behind":
+        headers["connection"] = "close"
+    with Connection(server.address, receive_buffer=8192) as connection:
+        connection.send(fault_request(CHAT, big, **headers))
+        (early,) = journal(server, request_id=test, wait=20)
+        assert (early["state"], early["bytes_unsent"] > 0) == ("ended", True)
+        (unsure,) = ask(server.address, request("GET", f"/lab/verdict?test={test}")).json["data"]
+        assert unsure["end"] == "dead"  # whatever was taken of it: it has no finish
+        if how == "asks again":
+            connection.send(request("GET", "/v1/models"))
+        connection.until(b'"object":"list"' if how == "asks again" else b"\r\n0\r\n\r\n")
+        assert eventually(lambda: row_of(server, test)["bytes_unsent"] == 0)
+        exchange(server.address, fault_request(CHAT, "ok;delay_ms=0", **{"x-test-id": test}))
+    assert eventually(lambda: len(journal(server, test=test)) == 2)
+    (one,) = ask(server.address, request("GET", f"/lab/verdict?test={test}")).json["data"]
+    assert [finding["kind"] for finding in one["findings"]] == ["restart"]
+
+
+def test_a_stream_that_is_open_shows_what_it_has_sent_so_far(server: Server) -> None:
+    with Connection(server.address) as connection:
+        connection.send(fault_request(CHAT, STALL, **{"x-request-id": "so-far"}))
+        connection.until(b"0002")
+        row = row_of(server, "so-far")
+        assert (row["state"], row["words"], row["content_frames"], row["frames"]) == ("open", 3, 3, 4)
+        assert (row["ends_well"], row["finish"]) == (None, None)
+
+
+def test_all_conversations_of_a_journal_are_judged_together(server: Server) -> None:
+    for test in ("all-1", "all-2"):
+        exchange(server.address, fault_request(CHAT, "reset;delay_ms=0", **{"x-test-id": test}))
+    judged = ask(server.address, request("GET", "/lab/verdict?all=true")).json["data"]
+    assert {"all-1", "all-2"} <= {one["test"] for one in judged}
+    for query in ("", "?all=false", "?all=true&test=all-1"):
+        got = ask(server.address, request("GET", f"/lab/verdict{query}"))
+        assert got.status == 400, got.raw
+
+
+def test_what_a_killed_server_had_sent_is_not_known(filed: Filed) -> None:
+    server = filed.server
+    with Connection(server.address) as connection:
+        connection.send(fault_request(CHAT, "ok;delay_ms=300", **{"x-test-id": "lost"}))
+        connection.until(b"0002")
+        server.process.send_signal(signal.SIGKILL)
+        server.process.wait(10)
+    server.stop()
+    filed.begin()
+    said = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "dx0000 dx0001 dx0002"}]
+    address = filed.server.address
+    exchange(address, fault_request(CHAT, "ok", payload(CHAT, messages=said), **{"x-test-id": "lost"}))
+    (lost, _) = journal(filed.server, test="lost", wait=10)
+    assert (lost["ending"], lost["words"], lost["reached"], lost["ends_well"]) == (
+        "server_lost",
+        None,
+        None,
+        None,
+    )
+    (one,) = ask(address, request("GET", "/lab/verdict?test=lost")).json["data"]
+    assert (one["end"], one["findings"], one["notes"]) == ("whole", [], [])
