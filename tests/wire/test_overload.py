@@ -100,8 +100,9 @@ def test_first_requests_without_descriptors_are_answered_or_their_connections_cl
     requests = [
         request("POST", CHAT, payload(CHAT)),
         fault_request(CHAT, "ok;times=1,reset"),
-        request("GET", "/lab/journal"),
-        request("GET", "/metrics"),
+        request(
+            "GET", "/lab/journal"
+        ),  # not /metrics, whose thread may take the one that Twisted keeps to recover with
         request("GET", "/nowhere"),
     ]
     server = Server(options(one_config, "--workers", workers, "--enable-directives"), how=limited)
@@ -121,6 +122,8 @@ def test_first_requests_without_descriptors_are_answered_or_their_connections_cl
         assert ask(server.address, request("GET", "/health")).status == 200
     finally:
         server.stop()
-    assert not [line for line in server.log.since() + server.errors.since() if "Traceback" in line]
+    log = "\n".join(server.log.since() + server.errors.since())
+    assert "Traceback" not in log, log[log.index("Traceback") - 500 :][:4000]
     assert statuses[200] > 10, statuses
+    # 503: workers count `times` in a file, which is opened when it is first needed.
     assert statuses.keys() <= {200, 404, 503}, statuses
