@@ -141,10 +141,10 @@ class ServiceTests(SynchronousTestCase):
         assert self.clock.getDelayedCalls() == []
 
     def test_reasoning_comes_first_and_is_counted_with_its_markup(self) -> None:
-        """On chat too `max_tokens` counts the ids of the raw text; markup is never split."""
+        """On chat too `max_tokens` counts the ids of the raw text; markup is split only where nothing else fits."""
         chat: dict[str, object] = {"messages": [{"role": "user", "content": "p"}]}
         for max_tokens, reasoning, content, used in (
-            (2, [], [], 0),  # `<think>` is two ids and rides with the first word
+            (2, [], [], 2),  # `<think>`, which no delta shows
             (3, ["0000"], [], 3),
             (5, ["0000", "0001"], [], 4),  # nor do `</think>` and a word fit any more
             (7, ["0000", "0001"], ["0000"], 7),

@@ -111,7 +111,7 @@ def test_what_no_request_could_meet_stops_the_start(tmp_path: Path, name: str) -
     server = Server(options(config, *where))
     try:
         assert server.process.wait(20) == 1
-        assert reason in server.errors.wait_for(r"lab\.toml: \[fault\] .*").group()
+        assert reason in server.errors.wait_for(r"lab\.toml: fault: .*").group()
     finally:
         server.stop()
 
