@@ -288,7 +288,7 @@ def open_ports(reactor: Any, settings: Settings, serving: Serving) -> list[IList
             errors.append(str(error))
     if errors:
         close_ports(ports)
-        raise StartError("; ".join(errors))
+        raise StartError("; ".join(dict.fromkeys(errors)))
     return ports
 
 
