@@ -6,7 +6,7 @@ Rules: docs/engine.md, "What a step costs" and "The KV cache".
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from inference_lab.engine.units import BYTES_PER_VALUE, Dtype
 
 if TYPE_CHECKING:
     from inference_lab.engine.model_spec import LayerClass, MlaLayers, ModelSpec
+
+_MEMO_SIZE: Final = 2**14
 
 
 class LayerTerms(Struct, frozen=True):
@@ -142,6 +144,31 @@ class AttentionTerms:
         widest = max((terms.window for terms in windowed), default=0)
         self.linear_from: float = widest if whole_bytes and not strided else inf
 
+        self.decode_costs = _DecodeCosts(self)
+
     def read_bytes(self, positions: int) -> int:
         """Bytes of KV that one sequence of `positions` reads in a step."""
         return int(sum(terms.read_bytes(positions, terms.attended(positions)) for terms in self.classes))
+
+
+class _DecodeCosts(dict[int, tuple[int, ...]]):
+    """What a decode on top of so many positions costs: bytes of KV, then FLOPs per dtype slot.
+
+    Remembered, as all sequences pass the same lengths, most of them many at a time; emptied when full.
+    """
+
+    def __init__(self, terms: AttentionTerms) -> None:
+        super().__init__()
+        self._terms = terms
+
+    def __missing__(self, context: int) -> tuple[int, ...]:
+        terms, positions = self._terms, context + 1
+        flops = [0] * len(terms.dtypes)
+        for layer, index_slot in terms.with_index_slots:
+            flops[terms.attention_slot] += layer.count * layer.decode_flops * layer.attended(positions)
+            if layer.index_flops:
+                flops[index_slot] += layer.count * layer.index_flops * (positions // layer.stride)
+        if len(self) >= _MEMO_SIZE:
+            self.clear()
+        self[context] = cost = (terms.read_bytes(positions), *flops)
+        return cost

@@ -43,6 +43,7 @@ class KvLayout:
         # From this length on, what windows hold is constant.
         self._widest_window = max((terms.window for terms in self._classes), default=0)
         self._aux_at_most = self._aux(self._widest_window)
+        self._same_aux: dict[int, tuple[int, int]] = {}  # at most one for each position of the widest window
 
     def content_bytes(self, positions: int) -> int:
         """Bytes stored for `positions` in what grows with the context."""
@@ -60,7 +61,18 @@ class KvLayout:
 
     def aux_blocks(self, positions: int) -> int:
         """Blocks that hold what is bounded: windows and recurrent state."""
-        return self._aux_at_most if positions >= self._widest_window else self._aux(positions)
+        return self._aux_at_most if positions >= self._widest_window else self._aux_span(positions)[0]
+
+    def _aux_span(self, positions: int) -> tuple[int, int]:
+        """The auxiliary blocks of a length within the widest window, and the greatest length that has as many."""
+        span = self._same_aux.get(positions)
+        if span is None:
+            last, blocks = positions, self._aux(positions)
+            while last + 1 < self._widest_window and self._aux(last + 1) == blocks:
+                last += 1
+            span = blocks, last
+            self._same_aux.update((length, span) for length in range(positions, last + 1))
+        return span
 
     def _aux(self, positions: int) -> int:
         bounded = self.state_bytes + (self.window_bytes(positions) if self._grows else 0)
@@ -73,7 +85,11 @@ class KvLayout:
     def covered(self, positions: int, content_blocks: int) -> float:
         """A length that needs no more blocks than a sequence of `positions` that holds `content_blocks`."""
         if positions < self._widest_window:
-            return positions
+            return (
+                min(content_blocks * self._block_size, self._aux_span(positions)[1])
+                if self._grows
+                else positions
+            )
         if self._grows:
             return content_blocks * self._block_size
         return positions if self._strided else inf

@@ -89,6 +89,18 @@ class BatchWork:
         if self._contexts is not None:
             self._contexts.append((positions, count))
 
+    def add_decodes(self, contexts: Sequence[int]) -> None:
+        """One token on top of each of `contexts`, of which there are some, as `add` prices it."""
+        self.new_tokens += len(contexts)
+        self.entries += len(contexts)
+        costs = map(self._terms.decode_costs.__getitem__, contexts)
+        read_bytes, *flops = map(sum, zip(*costs, strict=True))
+        self.kv_bytes += read_bytes
+        for slot, more in enumerate(flops):
+            self.flops[slot] += more
+        if self._contexts is not None:
+            self._contexts += [(context + 1, 1) for context in contexts]
+
     def add_linear_decodes(self, count: int, positions: int) -> None:
         """`count` decodes at `positions` in all, each at `terms.linear_from` or more. Not for work that cascades."""
         terms = self._terms

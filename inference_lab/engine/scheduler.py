@@ -121,6 +121,7 @@ class Scheduler:
         budget = self._budget_tokens
         linear_from = self._linear_from
         linear_decodes = linear_positions = 0
+        contexts: list[int] = []
         index = 0
         while budget and index < len(running):
             request = running[index]
@@ -139,7 +140,7 @@ class Scheduler:
                     linear_decodes += 1
                     linear_positions += positions
                 else:
-                    work.add(computed, 1, decode=True)
+                    contexts.append(computed)
             else:
                 tokens = self._chunk_tokens(request, computed, budget)
                 positions = computed + tokens
@@ -150,6 +151,8 @@ class Scheduler:
             index += 1
         if linear_decodes:
             work.add_linear_decodes(linear_decodes, linear_positions)
+        if contexts:
+            work.add_decodes(contexts)
         return budget
 
     def _make_room(self, index: int, positions: int, step: Step) -> bool:
