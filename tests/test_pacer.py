@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, globalLogPublisher
 
-from inference_lab.wire.pacer import Pacer
+from inference_lab.wire.pacer import TURN_US, Pacer
+from tests.memory import TurnClock
 
 
 class Recorder:
@@ -86,6 +89,48 @@ def test_a_waiter_may_forget_its_neighbour_of_the_same_slot_and_wait_again() -> 
     clock.advance(0.01)
     assert len(later[0].called_us) == 1
     assert clock.getDelayedCalls() == []
+
+
+def test_who_forgets_the_last_neighbour_of_a_slot_may_wait_for_the_same_slot() -> None:
+    clock, pacer = wheel()
+    again: list[Recorder] = []
+
+    def first() -> None:
+        last.forget()
+        again.append(Recorder(pacer, 1_000))
+
+    pacer.at(1_000, first)
+    last = Recorder(pacer, 1_000)
+    clock.advance(0.002)
+    clock.advance(0.002)
+    assert last.called_us == []
+    assert len(again[0].called_us) == 1
+    assert clock.getDelayedCalls() == []
+
+
+def test_what_a_turn_has_no_time_for_is_served_in_the_next_ones_and_others_in_between() -> None:
+    clock = TurnClock()
+    pacer = Pacer(clock, clock.seconds)
+    order: list[int | str] = []
+
+    def work(number: int) -> None:
+        order.append(number)
+        clock.rightNow += 0.001
+
+    for number in range(100):
+        pacer.at(1_000 + number // 50 * 1_000, partial(work, number))
+    clock.rightNow = 0.01
+    turns = 0
+    while clock.getDelayedCalls():
+        begun = len(order)
+        clock.callLater(0, order.append, "another")
+        clock.turn()
+        clock.turn()  # what was called for at once, behind what was due
+        turns += 1
+        assert len(order) - begun <= 2 * (TURN_US // 1_000 + 16)
+    assert [entry for entry in order if entry != "another"] == list(range(100)), "first come, first served"
+    assert turns > 1
+    assert order.count("another") == turns
 
 
 def test_a_deadline_of_two_to_the_64_milliseconds_waits_and_is_forgotten() -> None:

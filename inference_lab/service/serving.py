@@ -44,6 +44,7 @@ from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
 from inference_lab.wire.transport import give_transport, has_tls
+from inference_lab.wire.turns import bound_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,6 +84,7 @@ class LabService(Service):
         for note in self._serving.loaded.notes:
             _log.info("{note}", note=note)
         self._reactor.callWhenRunning(take_signals, self._reactor)
+        self._reactor.callWhenRunning(bound_turns, self._reactor)
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name

@@ -23,6 +23,7 @@ from inference_lab.service.serving import close_ports
 from inference_lab.service.settings import StartError, settings_from
 from inference_lab.service.shared import Shared
 from inference_lab.service.supervisor import CONTROL_FD, SOCKETS_FD
+from inference_lab.wire.turns import bound_turns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,7 @@ class WorkerService(Service):
         self._serving.start()
         self._leash.ended.addCallback(lambda _: self._orphaned() if self.running else None)
         self._reactor.callWhenRunning(take_signals, self._reactor)
+        self._reactor.callWhenRunning(bound_turns, self._reactor)
         self._reactor.callWhenRunning(self._ready)
 
     def stopService(self) -> Deferred[None] | None:  # noqa: N802 - Twisted's name

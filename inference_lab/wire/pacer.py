@@ -2,11 +2,13 @@
 
 Deadlines are absolute integers in microseconds, so that frame i of a stream is due at start + i·delay without drift,
 for any delay up to 2^64 ms. They are served in slots of a millisecond, which is how finely epoll waits; never early.
+What a turn of the reactor has no time for is served in the next: late is allowed, deaf is not.
 """
 
 from __future__ import annotations
 
 import heapq
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
@@ -28,6 +30,33 @@ LATE_US: Final = 20_000
 """Lateness that is worth a line in the log: whoever measures a gateway's timing should know that it was ours."""
 _QUIET_US: Final = 10_000_000
 
+TURN_US: Final = 5_000
+"""The budget of a turn: after so long the reactor sees to its sockets before more of what is due is served."""
+_AT_ONCE: Final = 16
+"""So many are called between two looks at the clock."""
+
+
+class Lateness:
+    """Says how late something was, at most every ten seconds, and then the worst since the last line.
+
+    `line` is the log's line, with `{late}` in it for the milliseconds.
+    """
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+        self._worst_us = 0
+        self._quiet_until_us: int | None = None
+
+    def report(self, late_us: int, now_us: int) -> None:
+        """Take in that something was so late; more than `LATE_US` is worth a line."""
+        if late_us <= LATE_US:
+            return
+        self._worst_us = max(self._worst_us, late_us)
+        if self._quiet_until_us is None or now_us >= self._quiet_until_us:
+            _log.warn(self._line, late=self._worst_us / 1000)
+            self._worst_us = 0
+            self._quiet_until_us = now_us + _QUIET_US
+
 
 class Pacer:
     """Calls back at absolute times.
@@ -45,8 +74,9 @@ class Pacer:
         self._armed: IDelayedCall | None = None
         self._armed_slot = 0
         self._serving = False
-        self._worst_us = 0
-        self._quiet_until_us: int | None = None
+        self._lateness = Lateness(
+            "frames were up to {late:.0f} ms late: too many streams, or no processor for this process"
+        )
         self.late_us = Spread()
         """How late slots were served; a slot is a millisecond, however many wait for it."""
         self.turn_us = 0
@@ -83,6 +113,10 @@ class Pacer:
         if not self._serving and slot == self._armed_slot:
             self._arm()
 
+    def _is_over(self) -> bool:
+        """Whether the turn has used up its time."""
+        return self.now_us() - self.turn_us >= TURN_US
+
     def _arm(self) -> None:
         if self._armed is not None:
             self._armed.cancel()
@@ -98,33 +132,30 @@ class Pacer:
         self._armed = None
         self._serving = True  # what is asked for meanwhile is armed once, at the end
         self.turn_us = now_us = self.now_us()
-        if self._order[0] * _SLOT_US < now_us - LATE_US and self._order[0] in self._slots:
-            self._report(now_us - self._order[0] * _SLOT_US)
+        if self._order[0] in self._slots:
+            self._lateness.report(now_us - self._order[0] * _SLOT_US, now_us)
+        slot = None
         while self._order and self._order[0] * _SLOT_US <= now_us:
+            if slot is not None and self._is_over():
+                break
             slot = heapq.heappop(self._order)
             waiting = self._slots.get(slot)
-            if waiting:
-                self.late_us.add(now_us - slot * _SLOT_US)
+            if waiting is None:
+                continue
+            self.late_us.add(now_us - slot * _SLOT_US)
             # In rounds, since what is served may ask for this slot again; each is taken out before it is called, so
             # that a stream that ends may still take back a neighbour of the same slot.
             while waiting:
-                for wake in list(waiting):
+                for wake in list(islice(waiting, _AT_ONCE)):
                     if waiting.pop(wake, _TAKEN_BACK) is None:
                         try:
                             wake()
                         except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
                             _log.failure("a timed call failed")
-            self._slots.pop(slot, None)
+                if waiting and self._is_over():
+                    heapq.heappush(self._order, slot)
+                    break
+            if not waiting and self._slots.get(slot) is waiting:
+                del self._slots[slot]
         self._serving = False
         self._arm()
-
-    def _report(self, late_us: int) -> None:
-        """Say how late it was, at most every ten seconds, and then the worst since the last line."""
-        self._worst_us = max(self._worst_us, late_us)
-        if self._quiet_until_us is None or self.turn_us >= self._quiet_until_us:
-            _log.warn(
-                "frames were up to {late:.0f} ms late: too many streams, or no processor for this process",
-                late=self._worst_us / 1000,
-            )
-            self._worst_us = 0
-            self._quiet_until_us = self.turn_us + _QUIET_US

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 from twisted.internet import abstract, tcp
+from twisted.internet.epollreactor import EPollReactor
 from twisted.protocols import tls
 from twisted.web import http, server
 
@@ -20,6 +22,16 @@ def test_a_file_descriptor_queues_in_its_temporary_buffer_and_counts_it() -> Non
     assert "self._tempDataLen += len(data)" in source(abstract.FileDescriptor.write)
     assert "self._writeDisconnected" in source(abstract.FileDescriptor.write)
     assert {"dataBuffer", "offset", "_writeDisconnected"} <= vars(abstract.FileDescriptor).keys()
+
+
+def test_an_epoll_reactor_asks_its_poller_for_as_many_descriptors_as_it_has() -> None:
+    assert "self._poller.poll(timeout, len(self._selectables))" in source(EPollReactor.doPoll)
+    assert set(re.findall(r"self\._poller\.(\w+)", source(EPollReactor))) <= {
+        "poll",
+        "register",
+        "modify",
+        "unregister",
+    }
 
 
 def test_a_port_makes_its_connections_with_its_transport_attribute() -> None:
