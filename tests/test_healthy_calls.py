@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from inference_lab.answers.answer import healthy
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape
 from inference_lab.answers.writer import CALL_WORDS, Calls, Plan
-from inference_lab.faults.events import Await, Frame
+from inference_lab.faults.events import Await, Frame, single
 from inference_lab.faults.script import healthy_script
 from inference_lab.formats import FORMATS, Format
 from inference_lab.progress.position import locate
@@ -267,7 +267,7 @@ def waits(plan: Plan, *, chat: bool) -> tuple[list[tuple[int, bytes]], bytes | N
         unseen_tokens=plan.unseen_tokens,
     )
     tokens, frames = 0, []
-    for event in events:
+    for event in single(events):
         if isinstance(event, Await):
             tokens += event.tokens
         elif isinstance(event, Frame):

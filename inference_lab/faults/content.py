@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import accumulate, cycle, islice, repeat
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -121,25 +122,33 @@ def frames_from(
 
 
 def bursts(
-    pieces: Pieces, frames: int, around: Callable[[Channel], tuple[bytes, bytes] | None], *, every_ms: int
+    pieces: Pieces,
+    frames: int | None,
+    around: Callable[[Channel], tuple[bytes, bytes] | None],
+    *,
+    every_ms: int = 0,
+    awaited: bool = False,
 ) -> Iterator[Burst | Piece]:
     """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces.
 
-    Nothing is said about the time between two of these, `every_ms` is that within a burst.
+    `frames` None: all, of pieces that have an end. Nothing is said about the time between two of these; `every_ms` is
+    that within a burst, or each frame in it waits for its token, if they are `awaited`.
     """
-    size = _PACED_FRAMES if every_ms else _BURST_FRAMES
+    size = _PACED_FRAMES if every_ms or awaited else _BURST_FRAMES
+    left = sys.maxsize if frames is None else frames
     for part in pieces.segments:
         affixes = around(part.channel) if isinstance(part, Run) and part.channel != "call" else None
         if isinstance(part, Piece) or affixes is None:
-            for piece in islice((part,) if isinstance(part, Piece) else part, frames):
-                frames -= 1
+            for piece in islice((part,) if isinstance(part, Piece) else part, left):
+                left -= 1
                 yield piece
             continue
-        stop = part.start + frames if part.stop is None else min(part.stop, part.start + frames)
+        stop = part.start + left if part.stop is None else min(part.stop, part.start + left)
         told = ONE_WORD if part.channel == "text" else ONE_THOUGHT
         for start in range(part.start, stop, size):
-            yield Burst(part.framed(start, min(stop, start + size), *affixes), every_ms, told)
-        frames -= stop - part.start
+            words = part.framed(start, min(stop, start + size), *affixes)
+            yield Burst(words, every_ms, told, awaited)
+        left -= stop - part.start
 
 
 def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:

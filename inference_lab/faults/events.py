@@ -132,12 +132,13 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 class Burst(msgspec.Struct, frozen=True, gc=False):
     """Content frames of a word each, each `every_ms` after the one before: what a plain stream mostly consists of.
 
-    `said` is what each of them says.
+    `said` is what each of them says. `awaited`: each but the first is due with one more token of the engine instead.
     """
 
     frames: list[bytes]
     every_ms: int = 0
     said: Said = ONE_WORD
+    awaited: bool = False
 
 
 class Raw(msgspec.Struct, frozen=True, gc=False):
@@ -192,6 +193,8 @@ def single(events: Iterable[_Of]) -> Iterator[_Of]:
             for place, frame in enumerate(event.frames):
                 if place and event.every_ms:
                     yield Pause(event.every_ms)
+                elif place and event.awaited:
+                    yield Await(1)
                 yield Frame(frame, said=event.said)
         else:
             yield event

@@ -14,6 +14,7 @@ from inference_lab.answers.dialects import LAB, Dialect
 from inference_lab.answers.shapes import DONE, Counts, Shape
 from inference_lab.faults import framing, sse
 from inference_lab.faults.constraints import COUNTED_FRAMES
+from inference_lab.faults.content import bursts
 from inference_lab.faults.death import HEALTHY, Close, Death, at_defaults, changed
 from inference_lab.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.faults.events import (
@@ -21,6 +22,7 @@ from inference_lab.faults.events import (
     NOTHING,
     SAID_DONE,
     Await,
+    Burst,
     Draft,
     Event,
     Frame,
@@ -40,7 +42,7 @@ from inference_lab.faults.values import Bare
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
-    from inference_lab.answers.pieces import Piece
+    from inference_lab.answers.pieces import Piece, Pieces
     from inference_lab.faults.content import Source
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
@@ -269,7 +271,7 @@ def _error_json(death: Death, *, nested: bool) -> bytes:
 
 def healthy_script(
     shape: Shape,
-    pieces: Iterable[Piece],
+    pieces: Pieces,
     finish: str,
     counts: Callable[[], Counts],
     *,
@@ -287,14 +289,14 @@ def healthy_script(
         has_finished = yield from _in_dialect(shape, pieces, finish, unseen_tokens)
     else:
         begun = False
-        for piece in pieces:
-            if begun:
-                yield Await(piece.token_count)
-                yield Frame(shape.content(piece), said=said_of(piece))
-                continue
+        for part in bursts(pieces, None, shape.around, awaited=True):
+            tokens = 1 if isinstance(part, Burst) else part.token_count
+            yield from (Await(tokens),) if begun else _opened(shape.opening, tokens)
+            if isinstance(part, Burst):
+                yield part
+            else:
+                yield Frame(shape.content(part, first=not begun), said=said_of(part))
             begun = True
-            yield from _opened(shape.opening, piece.token_count)
-            yield Frame(shape.content(piece, first=True), said=said_of(piece))
         if not begun:
             yield from _opened(shape.opening, unseen_tokens)
     if not has_finished:

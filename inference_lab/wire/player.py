@@ -92,7 +92,7 @@ class Player:
         self._due_us = 0
         self._paused = False
         self._next: Event | None = None  # taken from the script, not carried out yet
-        self._place = 0  # in a burst whose frames are paced: of the next one
+        self._place = 0  # in a burst whose frames come one by one: of the next one
         self._slot: int | None = None  # waiting for a deadline
         self._turn: IDelayedCall | None = None  # waiting for the reactor's next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
@@ -255,13 +255,12 @@ class Player:
                 elif event.said is not NOTHING:
                     self._count(event.said)
             elif isinstance(event, Burst):
-                frames = self._due_of(event, now_us) if event.every_ms else event.frames
+                frames = self._due_of(event, now_us) if event.every_ms else self._given_of(event)
                 batch += frames
                 batch_bytes += sum(map(len, frames))
                 self._count_plain(event.said, len(frames))
                 if self._place:  # there is more of it, and not yet
-                    self._wait(batch)
-                    return
+                    break
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
@@ -302,7 +301,21 @@ class Player:
             self._due_us += burst.every_ms * 1000
             if self._due_us > now_us:
                 self._next, self._place = burst, end
+                self._slot = self._pacer.at(self._due_us, self._deadline)
                 break
+        return burst.frames[begin:end]
+
+    def _given_of(self, burst: Burst) -> list[bytes]:
+        """As `_due_of`, of a burst without a pace: those whose tokens are there, if they are awaited."""
+        if not burst.awaited:
+            return burst.frames
+        begin = self._place
+        end = min(len(burst.frames), begin + 1 + self._tokens)
+        self._tokens -= end - begin - 1
+        self._place = 0
+        if end < len(burst.frames):
+            self._tokens -= 1
+            self._next, self._place = burst, end
         return burst.frames[begin:end]
 
     def _write_apart(self, batch: list[bytes], data: bytes) -> None:
