@@ -137,7 +137,7 @@ def test_the_ticket_tells_what_the_engine_took_in_real_time() -> None:
     bench = Bench(llama(max_num_seqs=1), speed=2.0)
     first = bench.engine.submit(Job(list(range(100)), 50), lambda _: None)
     second = bench.engine.submit(Job(list(range(1000, 1100)), 3), lambda _: None)
-    assert first.timing == (first.timing.submitted_us, 0, None, None)
+    assert first.timing == (first.timing.submitted_us, 0, None, None, 0)
     bench.clock.pump([TICK_S] * 4000)
     assert first.timing.queued_us == 0
     assert second.timing.queued_us is not None
@@ -182,6 +182,8 @@ def test_what_arrives_after_a_step_ended_does_not_join_the_next_one_in_the_past(
     bench.clock.advance(TICK_S)
     bench.clock.rightNow += 0.5  # half a second passes, and no timer has fired yet
     bench.engine.submit(second.job, second.on_tokens)
+    assert first.times_s == [], "nobody hears of tokens while another request is submitted"
+    bench.clock.advance(SLOT_S)
     assert first.times_s, "steps that ended before the arrival are over before it"
     assert second.times_s == []
     bench.run([], 1)

@@ -25,7 +25,8 @@ _LINE_CHARACTERS: Final = 1024
 class Engine(msgspec.Struct, frozen=True):
     """What the engine took: milliseconds from submission to the first place in a batch, the first and the last token.
 
-    `submitted_ms` is the time from the request's begin to its submission. None for what has not come about.
+    `submitted_ms` is the time from the request's begin to its submission, `lag_ms` how much later than this tokens came
+    at most. None for what has not come about.
     """
 
     submitted_ms: float
@@ -33,6 +34,7 @@ class Engine(msgspec.Struct, frozen=True):
     ttft_ms: float | None
     duration_ms: float | None
     cached_tokens: int
+    lag_ms: float = 0.0
 
 
 class Call(msgspec.Struct, frozen=True):

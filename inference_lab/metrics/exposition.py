@@ -101,6 +101,13 @@ class Metrics:
             **into,
             multiprocess_mode="livemax",
         )
+        self._lag = Gauge(
+            "inference_lab_engine_lag_seconds",
+            "How far the engine's simulated time is behind the clock.",
+            _MODEL,
+            **into,
+            multiprocess_mode="livemax",
+        )
         self._live = Gauge("inference_lab_live_streams", "Streams that are open.", **live)
         self._stalled = Gauge(
             "inference_lab_stalled_streams",
@@ -176,6 +183,8 @@ class Metrics:
         self._running.labels(tally.name).set(load.running)
         if load.kv_use is not None:
             self._kv_use.labels(tally.name).set(load.kv_use)
+        if load.lag_us is not None:
+            self._lag.labels(tally.name).set(load.lag_us / 1e6)
 
 
 def _bring(counter: Any, total: float, seen: dict[Key, float], key: Key) -> None:  # noqa: ANN401 - not typed there

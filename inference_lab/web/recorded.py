@@ -102,7 +102,7 @@ def tell_of_engine(request: LabRequest, ticket: Ticket) -> None:
 
 
 def _engine(ticket: Ticket, begun_us: int) -> Engine:
-    submitted_us, *later = ticket.timing
+    submitted_us, *later, lag_us = ticket.timing
     queued, ttft, duration = (None if us is None else us / 1000 for us in later)
     return Engine(
         submitted_ms=(submitted_us - begun_us) / 1000,
@@ -110,4 +110,5 @@ def _engine(ticket: Ticket, begun_us: int) -> Engine:
         ttft_ms=ttft,
         duration_ms=duration,
         cached_tokens=ticket.cached_tokens,
+        lag_ms=lag_us / 1000,
     )

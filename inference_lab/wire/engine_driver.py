@@ -26,21 +26,27 @@ class Job(msgspec.Struct, frozen=True):
 class Timing(NamedTuple):
     """Microseconds from submission to the first place in a batch, the first token and the last; None before.
 
-    `submitted_us` is the submission itself, on the pacer's clock.
+    They are the simulation's. `submitted_us` is the submission itself, on the pacer's clock, `lag_us` how much later
+    than simulated tokens came at most.
     """
 
     submitted_us: int
     queued_us: int | None
     ttft_us: int | None
     duration_us: int | None
+    lag_us: int
 
 
 class Load(NamedTuple):
-    """Requests that wait and that run, and the part of the KV cache in use; None where there is none."""
+    """Requests that wait and that run, the part of the KV cache in use, and how far simulated time is behind the clock.
+
+    The latter two are None where there is no such thing.
+    """
 
     waiting: int
     running: int
     kv_use: float | None
+    lag_us: int | None
 
 
 class Ticket(Protocol):
@@ -84,7 +90,7 @@ class ConstantLatency:
     @property
     def load(self) -> Load:
         """See `Engine.load`: nobody waits."""
-        return Load(0, self.running, None)
+        return Load(0, self.running, None, None)
 
     def refusal(self, job: Job) -> str | None:
         """See `Engine.refusal`: without a KV cache everything fits."""
@@ -119,6 +125,7 @@ class _Running:
         self._submitted_us = pacer.now_us()
         self._first_us: int | None = None
         self._last_us: int | None = None
+        self._late_us = 0
         self._due_us = self._submitted_us + ttft_us
         self._slot: int | None = pacer.at(self._due_us, self._produce)
 
@@ -131,6 +138,7 @@ class _Running:
             0,
             None if first_us is None else first_us - begun_us,
             None if last_us is None else last_us - begun_us,
+            self._late_us,
         )
 
     def cancel(self) -> None:
@@ -145,6 +153,7 @@ class _Running:
         """All tokens that are due: more than one after a late wake-up, the rest at once without a latency."""
         self._slot = None
         late_us = self._pacer.now_us() - self._due_us
+        self._late_us = max(self._late_us, late_us)
         due = self._left if not self._itl_us else min(self._left, 1 + late_us // self._itl_us)
         self._left -= due
         if self._first_us is None:

@@ -1,4 +1,4 @@
-"""What bounds the load: --max-streams, and descriptors up to the hard limit."""
+"""What bounds the load: --max-streams, descriptors up to the hard limit, and time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .rawclient import CHAT, Connection, ask, fault_request, payload, request
+from .prometheus import samples_of
+from .rawclient import CHAT, FIN, Connection, ask, fault_request, payload, request
 from .server import CONSOLE, Server, eventually, options, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+LLAMA = Path(__file__).parent.parent.parent / "configs" / "llama-3.1-8b-instruct.toml"
+MODEL = "Llama-3.1-8B-Instruct"
 
 
 @pytest.fixture
@@ -127,3 +131,31 @@ def test_first_requests_without_descriptors_are_answered_or_their_connections_cl
     assert statuses[200] > 10, statuses
     # 503: workers count `times` in a file, which is opened when it is first needed.
     assert statuses.keys() <= {200, 404, 503}, statuses
+
+
+def test_who_asks_an_engine_for_more_than_there_is_time_for_is_late_and_nobody_else() -> None:
+    """A stream whose hundred thousand steps are all due at once, and take a second and more to make."""
+    server = start(LLAMA, "--speed", "1e9", "--enable-directives")
+    try:
+        with Connection(server.address) as late:
+            late.send(request("POST", CHAT, payload(CHAT, model=MODEL, max_tokens=120_000)))
+            late.until(b"data: ")
+            assert ask(server.address, request("GET", "/health")).status == 200
+            death = fault_request(
+                CHAT, "cut_between_frames;after_chunks=3;delay_ms=20", payload(CHAT, model=MODEL)
+            )
+            with Connection(server.address) as dying:
+                dying.send(death)
+                assert dying.until_end().end == FIN
+            during = samples_of(server)
+            assert during["inference_lab_live_streams", ()] == 1
+            assert during["inference_lab_engine_lag_seconds", (("model_name", MODEL),)] > 0.01
+        assert eventually(lambda: server.log.since()[-1].endswith("client left"))
+        assert any(
+            "behind the clock: too many tokens for this process" in line for line in server.log.since()
+        )
+        got = ask(server.address, request("GET", "/lab/journal?trigger=engine")).json
+        (row,) = got["data"]
+        assert row["engine"]["lag_ms"] > row["engine"]["ttft_ms"]
+    finally:
+        server.stop()
