@@ -76,6 +76,14 @@ class Child(AbstractContextManager["Child"]):
         """Open file descriptors, descendants included."""
         return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.pids())
 
+    def send(self, number: int) -> None:
+        """Send its process a signal."""
+        self._process.send_signal(number)
+
+    def wait(self, patience_s: float) -> None:
+        """Wait for its end; raises subprocess.TimeoutExpired when it lasts."""
+        self._process.wait(patience_s)
+
     def stop(self) -> None:
         """SIGTERM, and SIGKILL if that does nothing within five seconds."""
         if self._process.poll() is None:

@@ -25,18 +25,20 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parent.parent
 _INSTANT: Final = 'model = "llama-3.1-8b-instruct"\nname = "lab"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
-_ENGINE: Final = 'name = "engine"\n' + (ROOT / "configs" / "llama-3.1-8b-instruct.toml").read_text()
+_SIMULATED: Final = {"engine": "llama-3.1-8b-instruct", "flash": "deepseek-v4-flash"}
+"""Models that the engine answers, by their names: a dense one, and one whose steps are short and dear to price."""
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """So many streams of answers with so many content frames, `delay_ms` apart.
 
-    `journal` says whether a file is written, for a death that the model's own file asks for; None: one that the request
-    asks for, and the journal in memory that goes with directives.
+    `model` is who answers where the engine does. `journal` says whether a file is written, for a death that the model's
+    own file asks for; None: one that the request asks for, and the journal in memory that goes with directives.
     """
 
     name: str
     kind: Literal["frames", "engine", "stalled", "start"] = "frames"
+    model: str = "engine"
     streams: int = 1
     frames: int = 100
     delay_ms: int = 10
@@ -60,7 +62,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The request's body."""
         return json.dumps(
             {
-                "model": "engine" if self.kind == "engine" else "lab",
+                "model": self.model if self.kind == "engine" else "lab",
                 "stream": True,
                 "stream_options": {"include_usage": True},
                 "messages": [{"role": "user", "content": self.message}],
@@ -100,6 +102,9 @@ SCENARIOS: Final = (
     Scenario(name="burst-100", streams=32, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="burst-1000", streams=32, frames=1000, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="engine-200", kind="engine", streams=200, quick=True),
+    # Long answers, as the requests would hide what a frame costs; begun over what one takes.
+    Scenario(name="healthy-100", kind="engine", model="flash", streams=100, frames=2000),
+    Scenario(name="healthy-400", kind="engine", model="flash", streams=400, frames=2000),
     Scenario(name="tls-100", streams=100, tls=True, quick=True),
     Scenario(name="stalled-10000", kind="stalled", streams=10_000, spread_s=6.0),
     Scenario(name="start", kind="start", quick=True),
@@ -132,7 +137,9 @@ class Ours:
         self._configs = folder / "configs"
         self._configs.mkdir()
         (self._configs / "lab.toml").write_text(_INSTANT)
-        (self._configs / "engine.toml").write_text(_ENGINE)
+        for name, config in _SIMULATED.items():
+            text = (ROOT / "configs" / f"{config}.toml").read_text()
+            (self._configs / f"{name}.toml").write_text(f'name = "{name}"\n{text}')
         self._endpoint: str | None = None
 
     def can(self, scenario: Scenario) -> bool:
