@@ -149,3 +149,10 @@ def test_words_past_those_with_an_id_count_one_token_each() -> None:
 def test_an_answer_without_end_and_without_limit_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a limit"):
         fit((Run("text", "qu", 0, None),), None)
+
+
+@given(st.integers(0, 20_000), st.integers(0, 40), st.sampled_from(["qu", "QU"]))
+def test_a_run_in_one_piece_has_the_text_of_its_words(start: int, words: int, letters: str) -> None:
+    run = Run("text", letters, start, start + words)
+    text = "".join(piece.raw for piece in run)
+    assert run.joined() == Piece("text", text, text, words, words)

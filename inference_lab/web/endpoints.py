@@ -143,7 +143,7 @@ class _Chat(Endpoint[ChatRequest]):
     ) -> bytes:
         texts: dict[str, list[str]] = {"text": [], "reasoning": []}
         calls: dict[int, dict[str, Any]] = {}
-        for piece in plan.pieces:
+        for piece in plan.pieces.joined():
             if piece.channel != "call":
                 texts[piece.channel].append(piece.delta)
                 continue
@@ -201,7 +201,7 @@ class _Completions(Endpoint[CompletionsRequest]):
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
     ) -> bytes:
-        text = "".join(piece.raw for piece in plan.pieces)
+        text = "".join(piece.raw for piece in plan.pieces.joined())
         choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": plan.finish}
         return _whole(completion, "text_completion", choice | _told_ids(body, prompt, plan), counts)
 
@@ -268,7 +268,7 @@ def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> dict[str, list[int]]:
     """What `return_token_ids` adds to the choice of an answer that is not streamed."""
     if not body.return_token_ids:
         return {}
-    ids = [number for piece in plan.pieces for number in encode(piece.raw)] + encode(plan.unseen)
+    ids = [number for piece in plan.pieces.joined() for number in encode(piece.raw)] + encode(plan.unseen)
     return {"prompt_token_ids": prompt.ids, "token_ids": ids}
 
 

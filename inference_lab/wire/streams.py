@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inference_lab.wire.request import LabRequest
 
 _SWEEPS_PER_TIMEOUT: Final = 60
+_LEAVING: Final = 16
 
 _log: Final = Logger()
 
@@ -41,6 +42,7 @@ class Streams:
         self._live: dict[Player, tuple[str, Callable[[], None]]] = {}
         self._healthy: set[Player | Deferred[Any]] = set()
         self._leaving: list[Any] = []  # transports that still hold the end of a healthy answer
+        self._most_leaving = _LEAVING
         self._sweep: IDelayedCall | None = None
 
     def play(
@@ -102,7 +104,10 @@ class Streams:
         if player in self._healthy:
             self._healthy.discard(player)
             if buffered_bytes(player.request.transport):
-                self._leaving = [*filter(buffered_bytes, self._leaving), player.request.transport]
+                self._leaving.append(player.request.transport)
+                if len(self._leaving) > self._most_leaving:  # not each time: many may leave at once
+                    self._leaving = [*filter(buffered_bytes, self._leaving)]
+                    self._most_leaving = 2 * len(self._leaving) + _LEAVING
         request = player.request
         request.model.frames += player.frames
         request.model.body_bytes += player.body_bytes
