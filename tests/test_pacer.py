@@ -133,6 +133,34 @@ def test_what_a_turn_has_no_time_for_is_served_in_the_next_ones_and_others_in_be
     assert order.count("another") == turns
 
 
+def test_who_has_more_to_do_waits_behind_the_others_and_for_time() -> None:
+    clock = TurnClock()
+    pacer = Pacer(clock, clock.seconds)
+    order: list[int] = []
+
+    def work(number: int) -> None:
+        order.append(number)
+        clock.rightNow += 0.001
+        if order.count(number) < 3:
+            pacer.soon(works[number])
+
+    works = [partial(work, number) for number in range(20)]
+    for each in works:
+        pacer.soon(each)
+    pacer.forget_soon(works[7])
+    turns = 0
+    while clock.getDelayedCalls():
+        begun = len(order)
+        clock.turn()
+        turns += 1
+        assert len(order) - begun <= TURN_US // 1_000
+    assert order == 3 * [number for number in range(20) if number != 7]
+    assert turns >= 3 * 19 * 1_000 // TURN_US
+    pacer.soon(works[7])
+    pacer.forget_soon(works[7])
+    assert clock.getDelayedCalls() == []
+
+
 def test_a_deadline_of_two_to_the_64_milliseconds_waits_and_is_forgotten() -> None:
     clock, pacer = wheel()
     far = Recorder(pacer, (2**64 - 1) * 1000 * (2**32 - 1))

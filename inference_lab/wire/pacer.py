@@ -74,6 +74,8 @@ class Pacer:
         self._armed: IDelayedCall | None = None
         self._armed_slot = 0
         self._serving = False
+        self._soon: dict[Callable[[], None], None] = {}
+        self._next_turn: IDelayedCall | None = None
         self._lateness = Lateness(
             "frames were up to {late:.0f} ms late: too many streams, or no processor for this process"
         )
@@ -113,6 +115,30 @@ class Pacer:
         if not self._serving and slot == self._armed_slot:
             self._arm()
 
+    def soon(self, wake: Callable[[], None]) -> None:
+        """Call `wake` once in a turn to come, behind those that asked before; nothing may wait twice."""
+        self._soon[wake] = None
+        if self._next_turn is None:
+            self._next_turn = self.clock.callLater(0, self._serve_soon)
+
+    def forget_soon(self, wake: Callable[[], None]) -> None:
+        """Take back a `soon`; does nothing when it has been served."""
+        self._soon.pop(wake, None)
+        if not self._soon and self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+
+    def _serve_soon(self) -> None:
+        self._next_turn = None
+        begun_us = self.now_us()
+        for wake in list(self._soon):
+            if self._soon.pop(wake, _TAKEN_BACK) is None:
+                _call(wake)
+            if self.now_us() - begun_us >= TURN_US:
+                break
+        if self._soon and self._next_turn is None:
+            self._next_turn = self.clock.callLater(0, self._serve_soon)
+
     def _is_over(self) -> bool:
         """Whether the turn has used up its time."""
         return self.now_us() - self.turn_us >= TURN_US
@@ -148,10 +174,7 @@ class Pacer:
             while waiting:
                 for wake in list(islice(waiting, _AT_ONCE)):
                     if waiting.pop(wake, _TAKEN_BACK) is None:
-                        try:
-                            wake()
-                        except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
-                            _log.failure("a timed call failed")
+                        _call(wake)
                 if waiting and self._is_over():
                     heapq.heappush(self._order, slot)
                     break
@@ -159,3 +182,10 @@ class Pacer:
                 del self._slots[slot]
         self._serving = False
         self._arm()
+
+
+def _call(wake: Callable[[], None]) -> None:
+    try:
+        wake()
+    except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
+        _log.failure("a timed call failed")

@@ -34,7 +34,6 @@ from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
     from inference_lab.wire.endings import Ending, Endings
@@ -94,7 +93,7 @@ class Player:
         self._next: Event | None = None  # taken from the script, not carried out yet
         self._place = 0  # in a burst whose frames come one by one: of the next one
         self._slot: int | None = None  # waiting for a deadline
-        self._turn: IDelayedCall | None = None  # waiting for the reactor's next turn
+        self._has_more = False  # is due, and waits for a next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
         self._close: Close | None = None
         self._ending: Ending | None = None
@@ -207,7 +206,7 @@ class Player:
     # -- playing
 
     def _run(self) -> None:
-        if self._slot is None and self._turn is None and self._tokens >= 0 and self._close is None:
+        if self._slot is None and not self._has_more and self._tokens >= 0 and self._close is None:
             self._play(self._pacer.now_us())
 
     def _play(self, now_us: int) -> None:
@@ -284,7 +283,7 @@ class Player:
                 self._write(batch)
                 batch, batch_bytes = [], 0
                 if not self._paused:
-                    self._turn = self._pacer.clock.callLater(0, self._next_turn)
+                    self._wait_turn()
                     return
         self._write(batch)
 
@@ -292,6 +291,10 @@ class Player:
         """What is due is written; what comes next is not."""
         self._write(batch)
         self._slot = self._pacer.at(self._due_us, self._deadline)
+
+    def _wait_turn(self) -> None:
+        self._has_more = True
+        self._pacer.soon(self._next_turn)
 
     def _due_of(self, burst: Burst, now_us: int) -> list[bytes]:
         """The frames of a paced burst that are due; if that is not all of them, it is the next event once more."""
@@ -357,7 +360,7 @@ class Player:
         self._play(self._pacer.turn_us)
 
     def _next_turn(self) -> None:
-        self._turn = None
+        self._has_more = False
         self._run()
 
     def _end(self, close: Close) -> None:
@@ -396,8 +399,8 @@ class Player:
         self._over = True
         if self._slot is not None:
             self._pacer.forget(self._slot, self._deadline)
-        if self._turn is not None:
-            self._turn.cancel()
+        if self._has_more:
+            self._pacer.forget_soon(self._next_turn)
         if self._ending is not None:
             self._ending.stop()
         self.request.model.further_us.sum_us += self.speaking_us
