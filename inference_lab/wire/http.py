@@ -18,6 +18,7 @@ from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
 from inference_lab.wire.tally import Tally
 from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
+from inference_lab.wire.turns import Line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -221,6 +222,7 @@ class LabSite(server.Site):
         self.max_body_bytes = max_body_bytes
         self.closes_at_us: int | None = None
         """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
+        self.line = Line(endings.pacer)
         self.connections: set[LabChannel] = set()
         self._emptied: Deferred[None] | None = None
 

@@ -137,11 +137,20 @@ class LabRequest(server.Request):
     # -- routing
 
     def process(self) -> None:
-        """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        """Begin the request's recording, and answer it, when its turn has come if it is one of many."""
         self._is_processed = True
-        recorder = self.channel.site.recorder
-        if recorder is not None:
-            self.recording = recorder.begin(self)
+        site = self.channel.site
+        if site.recorder is not None:
+            self.recording = site.recorder.begin(self)
+        if self.method == b"POST" and not self.early:
+            site.line.enter(self._answer)
+        else:
+            self._answer()
+
+    def _answer(self) -> None:
+        """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
+        if not self.channel:  # Twisted's None: the client has left meanwhile
+            return
         error = self._unroutable()
         if error is None:
             if self.path == b"*":

@@ -1,7 +1,8 @@
-"""A turn of the reactor serves a few sockets, then the timers: how many are ready at once is for others to say.
+"""A turn of the reactor serves a few sockets and a few requests, then the timers, however many are ready at once.
 
-A request takes half a millisecond and more. Two thousand that come at once would be one turn, in which no deadline is
-kept; the kernel tells of those that are left in the next turns, in their order.
+Two thousand requests that come together would be one turn of a second and more, in which no deadline is kept. The
+kernel tells of sockets that are left in the next turns, in their order. A request takes ten times as long to answer as
+to read, so those beyond a few wait in a line, and who asks for `/health` not behind them.
 
 Private Twisted name used here, guarded by tests/wire/test_twisted_internals.py:
 `EPollReactor._poller` (twisted/internet/epollreactor.py).
@@ -19,10 +20,16 @@ else:
     _EPOLL = (EPollReactor,)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from select import epoll
 
-SOCKETS: Final = 8
-"""So many are served in a turn: some five milliseconds, if each brings a request."""
+    from inference_lab.wire.pacer import Pacer
+
+SOCKETS: Final = 32
+"""So many are served in a turn: some milliseconds, if each brings a request that is to wait."""
+AT_ONCE: Final = 8
+"""So many requests are answered as they come, in a time in which as many could be: some five milliseconds of work."""
+_WHILE_US: Final = 10_000
 
 
 class _FewAtOnce:
@@ -44,3 +51,30 @@ def bound_turns(reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type i
     """Let the turns of a process's own reactor be short."""
     if isinstance(reactor, _EPOLL) and not isinstance(reactor._poller, _FewAtOnce):  # noqa: SLF001 - see above
         reactor._poller = _FewAtOnce(reactor._poller)  # noqa: SLF001
+
+
+class Line:
+    """Lets requests in: at once while they are few, else one after the other, as each turn has time for them."""
+
+    def __init__(self, pacer: Pacer) -> None:
+        self._pacer = pacer
+        self._waiting = 0
+        self._since_us = 0
+        self._count = 0
+
+    def enter(self, answer: Callable[[], None]) -> None:
+        """Call `answer` now or later, in the order of those that enter."""
+        now_us = self._pacer.now_us()
+        if now_us - self._since_us >= _WHILE_US:
+            self._since_us, self._count = now_us, 0
+        self._count += 1
+        if self._count <= AT_ONCE and not self._waiting:
+            answer()
+            return
+
+        def in_turn() -> None:
+            self._waiting -= 1
+            answer()
+
+        self._waiting += 1
+        self._pacer.soon(in_turn)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import TYPE_CHECKING
 
 from twisted.internet.epollreactor import EPollReactor
 
-from inference_lab.wire.turns import SOCKETS, bound_turns
+from inference_lab.wire.pacer import TURN_US, Pacer
+from inference_lab.wire.turns import AT_ONCE, SOCKETS, Line, bound_turns
+from tests.lab import MemoryLab, files, write
+from tests.memory import TurnClock
+from tests.wire.rawclient import CHAT, payload, request
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Readable:
@@ -54,3 +63,48 @@ def test_another_kind_of_reactor_is_left_alone() -> None:
     other = object()
     bound_turns(other)
     assert not hasattr(other, "_poller")
+
+
+def test_few_requests_are_answered_as_they_come_and_many_in_their_turn_and_order() -> None:
+    clock = TurnClock()
+    line = Line(Pacer(clock, clock.seconds))
+    answered: list[int] = []
+
+    def answer(number: int) -> None:
+        answered.append(number)
+        clock.rightNow += 0.000_7
+
+    for number in range(50):
+        line.enter(partial(answer, number))
+    assert answered == list(range(AT_ONCE))
+    while clock.getDelayedCalls():
+        begun = len(answered)
+        clock.turn()
+        assert len(answered) - begun <= TURN_US // 700 + 1
+        if len(answered) == 4 * AT_ONCE:
+            clock.rightNow += 1
+            line.enter(partial(answer, 50))  # nobody comes before those that wait
+    assert answered == list(range(51))
+    clock.rightNow += 1
+    line.enter(partial(answer, 51))
+    assert answered[-1] == 51
+
+
+def test_who_only_looks_does_not_wait_behind_requests_and_who_leaves_the_line_has_left(
+    tmp_path: Path,
+) -> None:
+    lab = MemoryLab(write(tmp_path, files(families=("lab",))))
+    asked = request("POST", CHAT, payload(CHAT, model="lab", max_tokens=1))
+    clients = [lab.connect() for _ in range(3 * AT_ONCE)]
+    for channel, _ in clients:
+        channel.dataReceived(asked)
+    assert [bool(transport.value()) for _, transport in clients] == [True] * AT_ONCE + [False] * 2 * AT_ONCE
+    looking, health = lab.connect()
+    looking.dataReceived(request("GET", "/health"))
+    assert health.value().startswith(b"HTTP/1.1 200 ")
+    clients[-1][1].loseConnection()
+    lab.clock.advance(0)
+    assert all(transport.value().startswith(b"HTTP/1.1 200 ") for _, transport in clients[:-1])
+    assert not clients[-1][1].value()
+    rows = lab.rows
+    assert [rows[number].ending for number in sorted(rows)] == ["terminator"] * (3 * AT_ONCE - 1) + ["client_left"]
