@@ -96,6 +96,7 @@ def _serve(arguments: list[str]) -> int:
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 
     from inference_lab.service.logs import observer_of  # noqa: PLC0415
+    from inference_lab.service.process import exit_with  # noqa: PLC0415
 
     observer = observer_of(options["log-format"], sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)
@@ -103,6 +104,8 @@ def _serve(arguments: list[str]) -> int:
     service.startService()
     reactor.addSystemEventTrigger("before", "shutdown", service.stopService)
     reactor.run()
+    # The interpreter would take as long to free thousands of streams one by one as the service has taken to end them.
+    exit_with(0)
     return 0
 
 

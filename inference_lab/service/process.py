@@ -21,6 +21,7 @@ METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The directory of several processes' metrics, where prometheus-client is told of one (prometheus_client/values.py)."""
 
 _YOUNG_OBJECTS: Final = 5_000
+_statuses: Final[list[int]] = []
 
 _log: Final = Logger()
 
@@ -113,12 +114,14 @@ def exit_with(status: int) -> None:
     """Let the process end with `status` once the reactor has stopped and whoever runs us has cleaned up.
 
     Neither twistd nor `reactor.run` has a status to give, and a daemon's pidfile is to go first: so it is the last
-    thing the interpreter does.
+    thing the interpreter does. The first to give a status has given it.
     """
-    atexit.register(_leave, status)
+    if not _statuses:
+        atexit.register(_leave)
+    _statuses.append(status)
 
 
-def _leave(status: int) -> None:
+def _leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
+    os._exit(_statuses[0])

@@ -107,4 +107,6 @@ def test_who_only_looks_does_not_wait_behind_requests_and_who_leaves_the_line_ha
     assert all(transport.value().startswith(b"HTTP/1.1 200 ") for _, transport in clients[:-1])
     assert not clients[-1][1].value()
     rows = lab.rows
-    assert [rows[number].ending for number in sorted(rows)] == ["terminator"] * (3 * AT_ONCE - 1) + ["client_left"]
+    assert [rows[number].ending for number in sorted(rows)] == ["terminator"] * (3 * AT_ONCE - 1) + [
+        "client_left"
+    ]
