@@ -133,7 +133,10 @@ class Pacer:
         begun_us = self.now_us()
         for wake in list(self._soon):
             if self._soon.pop(wake, _TAKEN_BACK) is None:
-                _call(wake)
+                try:
+                    wake()
+                except Exception:  # noqa: BLE001 - as in `_serve`
+                    _log.failure("a call in a turn to come failed")
             if self.now_us() - begun_us >= TURN_US:
                 break
         if self._soon and self._next_turn is None:
@@ -174,7 +177,10 @@ class Pacer:
             while waiting:
                 for wake in list(islice(waiting, _AT_ONCE)):
                     if waiting.pop(wake, _TAKEN_BACK) is None:
-                        _call(wake)
+                        try:  # written out, as it is done for every frame
+                            wake()
+                        except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
+                            _log.failure("a timed call failed")
                 if waiting and self._is_over():
                     heapq.heappush(self._order, slot)
                     break
@@ -182,10 +188,3 @@ class Pacer:
                 del self._slots[slot]
         self._serving = False
         self._arm()
-
-
-def _call(wake: Callable[[], None]) -> None:
-    try:
-        wake()
-    except Exception:  # noqa: BLE001 - one stream's defect must not stop everybody's clock
-        _log.failure("a timed call failed")

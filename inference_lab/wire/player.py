@@ -77,12 +77,7 @@ class Player:
         self._begun_us = 0
         self._first_us = 0  # when the first content went out, 0 before
         self._last_us = 0
-        self._latest_us: tuple[int, ...] = (
-            0,
-            0,
-            0,
-            0,
-        )  # when the last four content frames went out, 0 before
+        self._latest_us = [0, 0, 0, 0]  # when content frame n went out, at n mod 4; 0 before
         self._gaps = request.model.further_us.counts
         self._script = script
         self._pacer = pacer
@@ -135,8 +130,8 @@ class Player:
     @property
     def last_four_us(self) -> int | None:
         """What the last four content frames took, from the first of them to the last."""
-        first, *_, last = self._latest_us
-        return last - first if first else None
+        first = self._latest_us[self.content_frames & 3]
+        return self._last_us - first if first else None
 
     @property
     def is_paused(self) -> bool:
@@ -223,11 +218,10 @@ class Player:
                     self._first_us = now_us
                     self.request.model.first_us.add(now_us - self._begun_us)
                 self._last_us = now_us
-                if self.content_frames - said == 1:
-                    _, third, second, last = self._latest_us
-                    self._latest_us = third, second, last, now_us
-                else:
-                    self._latest_us = (*self._latest_us, *[now_us] * min(self.content_frames - said, 4))[-4:]
+                self._latest_us[(self.content_frames - 1) & 3] = now_us
+                if self.content_frames - said > 1:
+                    for number in range(max(said, self.content_frames - 4), self.content_frames):
+                        self._latest_us[number & 3] = now_us
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut("defect", "a defect: reset")
@@ -236,8 +230,7 @@ class Player:
         batch: list[bytes] = []
         batch_bytes = 0
         while not self._over:
-            event = self._next if self._next is not None else next(self._script)
-            self._next = None
+            event, self._next = self._next if self._next is not None else next(self._script), None
             if self._paused and isinstance(event, (Frame, Burst, Raw)):
                 self._next = event
                 break
@@ -257,7 +250,8 @@ class Player:
                 frames = self._due_of(event, now_us) if event.every_ms else self._given_of(event)
                 batch += frames
                 batch_bytes += sum(map(len, frames))
-                self._count_plain(event.said, len(frames))
+                self.content_frames += len(frames)
+                self._thoughts += len(frames) if event.said is ONE_THOUGHT else 0
                 if self._place:  # there is more of it, and not yet
                     break
             elif isinstance(event, Pause):
@@ -333,15 +327,10 @@ class Player:
         self._count(piece.said)
         self.body_bytes += self.request.send_raw(piece.data)
 
-    def _count_plain(self, said: Said, frames: int) -> None:
-        """So many frames of a word each."""
-        self.content_frames += frames
-        if said is ONE_THOUGHT:
-            self._thoughts += frames
-
     def _count(self, said: Said) -> None:
         if said is ONE_THOUGHT:
-            self._count_plain(said, 1)
+            self.content_frames += 1
+            self._thoughts += 1
             return
         self._told = self._told_by_now().then(said)
         self.content_frames += said.content_frames
