@@ -75,9 +75,11 @@ class KeptRows(dict[int, "Row"]):
 
 
 class MemoryLab:
-    """A server of the models in a folder; `rows` has what it records."""
+    """A server of the models in a folder, whose engines are silent for `ttft_us`; `rows` has what it records."""
 
-    def __init__(self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None, ttft_us: int = 0
+    ) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.handed_over = KeptRows()
@@ -87,7 +89,7 @@ class MemoryLab:
         loaded = load(str(folder), None)
         incidents = loaded.incidents
         served = [
-            Served(model, ConstantLatency(pacer, ttft_us=0, itl_us=0), ModelTally(model.name))
+            Served(model, ConstantLatency(pacer, ttft_us=ttft_us, itl_us=0), ModelTally(model.name))
             for model in loaded.models
         ]
         models = ServedModels(served)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -15,6 +15,9 @@ from inference_lab.journal.row import Row
 from inference_lab.oracle import verify
 from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import CHAT, COMPLETIONS, request
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOOLS = [
     {"type": "function", "function": {"name": "f", "parameters": {"properties": {"q": {"type": "string"}}}}}
@@ -317,10 +320,17 @@ def test_a_captured_death_asked_for_again_is_a_restart_and_gone_on_with_it_is_no
 # -- a row while it lasts, and one that is left
 
 
-def left(lab: MemoryLab, fault: str, after_s: tuple[float, ...]) -> Row:
+@pytest.fixture
+def slow(tmp_path: Path) -> MemoryLab:
+    """An engine that is silent for three seconds."""
+    return MemoryLab(write(tmp_path, {"lab": MODEL.format(name="lab")}), ttft_us=3_000_000)
+
+
+def left(lab: MemoryLab, fault: str | None, after_s: tuple[float, ...]) -> Row:
     channel, transport = lab.connect()
     body = json.dumps({"model": "lab", "stream": True, "messages": HELLO}).encode()
-    channel.dataReceived(request("POST", CHAT, body, headers={"x-inference-lab-fault": fault}))
+    headers = {} if fault is None else {"x-inference-lab-fault": fault}
+    channel.dataReceived(request("POST", CHAT, body, headers=headers))
     for step in after_s:
         lab.clock.advance(step)
     transport.loseConnection()
@@ -350,6 +360,14 @@ def test_a_row_says_how_silent_and_how_slow_it_was_when_it_was_left(
     assert row.silent_ms is not None
     assert row.silent_ms == pytest.approx(silent_ms, abs=60)
     assert told(judged([row])[0]) == ([] if note is None else [note])
+
+
+def test_a_silent_engine_that_is_left_was_given_up(slow: MemoryLab) -> None:
+    row = left(slow, None, (1.2,))
+    assert (row.trigger, row.frames, row.ending) == ("engine", 0, "client_left")
+    assert row.silent_ms == pytest.approx(1200, abs=60)
+    again = msgspec.structs.replace(row, id=row.id + 1, time=row.time + 2)
+    assert told(judged([row, again])[0]) == [Note.GAVE_UP_ON_SILENCE, Note.RETRY]
 
 
 def test_an_answer_left_at_its_finish_is_whole(lab: MemoryLab) -> None:

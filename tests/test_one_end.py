@@ -5,6 +5,7 @@ Both are told nothing else, but how the transport ended. They may not contradict
 
 from __future__ import annotations
 
+import base64
 import json
 import zlib
 from contextlib import suppress
@@ -25,6 +26,8 @@ from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import CHAT, COMPLETIONS, complete
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inference_lab.oracle.judge import Ended
     from tests.wire.rawclient import Received
 
@@ -187,3 +190,45 @@ def test_of_every_echo(lab: MemoryLab, stream: bool) -> None:
         messages = [{"role": "user", "content": f"<<respond:{json.dumps(echo)}>>"}]
         met.append(meet(lab, CHAT, None, messages=messages, stream=stream))
     assert_one_end(met, len(ECHOES))
+
+
+def captured(got: Received) -> str | None:
+    """The incident that this response would be recorded as; None where it has no body."""
+    body = Unchunked().feed(got.after_head)
+    if got.status != 200 or not body:
+        return None
+    close = "terminator" if ended_of(got) == "clean" else "fin"
+    kind = json.dumps(got.headers.get("content-type", "text/plain"))
+    data = base64.b64encode(body).decode()
+    return (
+        f'close = "{close}"\n[head.headers]\ncontent-type = {kind}\n'
+        f'[[events]]\nframe = {{ base64 = "{data}" }}\n'
+    )
+
+
+@pytest.mark.parametrize("path", ASKED)
+@pytest.mark.parametrize("model", DIALECTS)
+def test_of_every_mode_captured_and_replayed(lab: MemoryLab, tmp_path: Path, model: str, path: str) -> None:
+    home = write(
+        tmp_path, {model: f'dialect = "{model}"\n{MODEL.format(name=model)}[answer]\ntokens = {WORDS}\n'}
+    )
+    (home / "faults").mkdir()
+    body = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **ASKED[path]}
+    ends = {}
+    for mode in MODES:
+        got = lab.exchange(path, body, {"x-inference-lab-fault": f"{mode};delay_ms=0"})
+        _, row = max(lab.rows.items())
+        lab.rows.clear()
+        incident = (
+            captured(got) if got.headers.get("content-type", "").startswith("text/event-stream") else None
+        )
+        if incident is not None:
+            (home / "faults" / f"captured-{mode}.toml").write_text(incident)
+            ends[f"captured-{mode}"] = row.ends_well
+    assert len(ends) > 20
+    replaying = MemoryLab(home)
+    for name, ends_well in ends.items():
+        got = replaying.exchange(path, body, {"x-inference-lab-fault": name})
+        _, row = max(replaying.rows.items())
+        assert row.ends_well == ends_well, name
+        assert contradiction(got, replaying) is None, name
