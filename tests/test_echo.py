@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inference_lab.answers.shapes import ChatShape, Completion
 from inference_lab.formats import FORMATS
 from inference_lab.prompts.calls import Call
 from inference_lab.prompts.echo import Echo, find
 from inference_lab.tokens import encode
+from inference_lab.web.endpoints import echo_frames
+from tests.growth import calls_of
 
 LAB = FORMATS["lab"]
 
@@ -76,3 +79,9 @@ def test_any_text_is_an_echo_none_or_a_refusal(pieces: list[str]) -> None:
 )
 def test_a_text_full_of_openings_is_read_in_linear_time(unit: str) -> None:
     assert find([unit * 20_000]) is None
+
+
+def test_a_frame_of_text_is_written_and_not_read_back() -> None:
+    shape = ChatShape(Completion("chatcmpl-0", 0, "m"))
+    few, many = (calls_of(lambda n=n: echo_frames(shape, Echo("a " * n, (), "stop"))) for n in (1000, 2000))
+    assert many - few <= 5 * 1000

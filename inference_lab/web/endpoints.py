@@ -8,8 +8,10 @@ import msgspec
 
 from inference_lab.answers.dialect_shapes import DialectShape
 from inference_lab.answers.dialects import LAB
+from inference_lab.answers.end import Spoken
 from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
 from inference_lab.errors import ApiError, invalid_request
+from inference_lab.faults.events import Said
 from inference_lab.faults.read_back import said_in
 from inference_lab.formats.thinking import is_thinking
 from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
@@ -23,10 +25,11 @@ from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, 
 if TYPE_CHECKING:
     from inference_lab.answers.dialects import Dialect
     from inference_lab.answers.writer import Plan
-    from inference_lab.faults.events import Said
     from inference_lab.formats import Format
 
 _R = TypeVar("_R", bound=Common)
+_TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))
+"""What a frame of an echo's text says."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -215,18 +218,18 @@ def echo_frames(shape: ChatShape, echo: Echo) -> list[tuple[bytes, Said]]:
 
     Its words are the client's own: they tell no place in an answer.
     """
-    frames: list[tuple[bytes, tuple[tuple[int, str], ...]]] = [
-        (shape.text(piece), ()) for piece in echo.text_pieces
-    ]
+    frames = [(shape.text(piece), _TEXT) for piece in echo.text_pieces]
+    announced: list[tuple[bytes, tuple[tuple[int, str], ...]]] = []
     for index, call in enumerate(echo.tool_calls):
-        frames += [
+        announced += [
             (shape.announcement(index, call.name), ((index, ""),)),
             (shape.arguments(index, call.arguments), ((index, call.arguments),)),
         ]
-    told = said_in(frame for frame, _ in frames)
-    return [
+    # Calls alone are read back: whether their arguments close, and say anything, is the client's own doing.
+    told = said_in(frame for frame, _ in announced)
+    return frames + [
         (frame, msgspec.structs.replace(said, words=0, calls=calls))
-        for (frame, calls), said in zip(frames, told, strict=True)
+        for (frame, calls), said in zip(announced, told, strict=True)
     ]
 
 
