@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inference_lab.answers.dialects import Dialect
+    from inference_lab.answers.writer import Plan
+    from inference_lab.faults.death import Death
     from inference_lab.faults.directive import Fault
     from inference_lab.faults.events import Event
     from inference_lab.faults.trigger import Trigger
@@ -208,15 +210,15 @@ class Answers:
         prompt: Prompt,
         fault: Fault,
     ) -> Iterator[Event]:
-        body, style, death = accepted.body, accepted.served.style, fault.death
+        body, death = accepted.body, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
         completion = self._fixed_completion(request, endpoint, accepted, fault.canonical(), dialect)
         if death.restart:
-            prompt = msgspec.structs.replace(prompt, position=restarted(style, prompt.position))
+            prompt = msgspec.structs.replace(
+                prompt, position=restarted(accepted.served.style, prompt.position)
+            )
         answer = fault_plan(endpoint, accepted, prompt, death)
-        source = AnswerSource(
-            style, prompt.position, answer, death, chat=endpoint.is_chat, call=call_to_make(body, prompt)
-        )
+        source = _source(endpoint, accepted, prompt, answer, death)
         prompt_tokens = len(prompt.ids)
         counts = Counts(prompt_tokens, answer.completion_tokens)
         script = fault_script(
@@ -243,20 +245,13 @@ class Answers:
         fault: Fault,
         incident: Incident,
     ) -> Iterator[Event]:
-        chat = endpoint.is_chat
-        source = AnswerSource(
-            accepted.served.style,
-            prompt.position,
-            fault_plan(endpoint, accepted, prompt, fault.death),
-            fault.death,
-            chat=chat,
-            call=call_to_make(accepted.body, prompt),
-        )
+        answer = fault_plan(endpoint, accepted, prompt, fault.death)
+        source = _source(endpoint, accepted, prompt, answer, fault.death)
         return incident_script(
             incident,
             self._fixed_completion(request, endpoint, accepted, fault.canonical(), accepted.served.dialect),
             source.endless("text") if incident.words else (),
-            chat=chat,
+            chat=endpoint.is_chat,
             delay_ms=fault.given_delay_ms,
         )
 
@@ -352,6 +347,14 @@ class Answers:
         name = (dialect.id_prefix or endpoint.id_prefix) + digits
         tell_of_id(request, endpoint, name)
         return Completion(name, FIXED_CREATED, accepted.served.config.name)
+
+
+def _source(
+    endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, answer: Plan, death: Death
+) -> AnswerSource:
+    """Where a fault's answer, or an incident's words, come from."""
+    style, call = accepted.served.style, call_to_make(accepted.body, prompt)
+    return AnswerSource(style, prompt.position, answer, death, chat=endpoint.is_chat, call=call)
 
 
 def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str) -> ApiError:
