@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from inference_lab.config.models import load
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
 

@@ -29,10 +29,10 @@ from typing import Final
 from child import serve
 
 from inference_lab.config.models import load
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.content import block_ids
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
 
 CONFIG: Final = """\
 model = "llama-3.1-8b-instruct"

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from child import serve
 
-from inference_lab.faults.modes import MODES
+from inference_lab.core.faults.modes import MODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

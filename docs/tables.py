@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults import listing
+from inference_lab.core.faults import listing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from inference_lab import __version__
 from inference_lab.commands.output import written
-from inference_lab.one_line import one_line
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,18 +5,18 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import islice
 
-from inference_lab.answers.answer import Limits
-from inference_lab.answers.dialect_shapes import DialectShape
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
-from inference_lab.faults.death import Close, Death
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import NOTHING, Event, Frame, Head, Raw, single
-from inference_lab.faults.leg_keys import on_leg
-from inference_lab.faults.script import fault_script
-from inference_lab.formats import LAB
-from inference_lab.progress.position import locate, restarted
-from inference_lab.prompts.calls import CallTarget
+from inference_lab.core.answer.answer import Limits
+from inference_lab.core.answer.dialect_shapes import DialectShape
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.answer.position import locate, restarted
+from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.core.answer.templates import LAB
+from inference_lab.core.faults.death import Close, Death
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.leg_keys import on_leg
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Raw, single
+from inference_lab.core.stream.script import fault_script
 from inference_lab.web.checks import without_effect as without_effect_on
 from inference_lab.web.source import AnswerSource, answer_of
 from tests.axes_frames import Answer

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.leg_keys import LEG_KEYS
-from inference_lab.faults.values import Choice, Flag
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.leg_keys import LEG_KEYS
+from inference_lab.core.faults.values import Choice, Flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -11,8 +11,8 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from inference_lab.oracle import Kind
-from inference_lab.tokens import parts_of
+from inference_lab.core.oracle import Kind
+from inference_lab.core.tokens import parts_of
 from tests.gateways import DONE, ERROR, WORD, silent_frame
 from tests.streams import usage
 

@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from inference_lab.answers.answer import fault_pieces, healthy
-from inference_lab.formats import FORMATS
-from inference_lab.oracle import Kind, verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.messages import Message
-from inference_lab.tokens import encode
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.oracle import Kind, verify
+from inference_lab.core.prompts.messages import Message
+from inference_lab.core.tokens import encode
 from tests.streams import delta_of, grouped, join, usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.answers.pieces import Piece
-    from inference_lab.formats import Format
+    from inference_lab.core.answer.pieces import Piece
+    from inference_lab.core.answer.templates import Format
 
 WORD = re.compile(" ?[A-Za-z]{2}[0-9]{4}[éÉ]?")
 DONE = "[DONE]"

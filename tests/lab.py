@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from twisted.internet.testing import StringTransportWithDisconnection
 
-    from inference_lab.journal.row import Row
+    from inference_lab.core.journal.row import Row
 
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8

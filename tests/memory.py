@@ -11,7 +11,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.faults.script import STREAM_HEAD
+from inference_lab.core.stream.script import STREAM_HEAD
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.http import LabChannel, LabSite
 from inference_lab.wire.pacer import Pacer
@@ -20,7 +20,7 @@ from inference_lab.wire.streams import Streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_lab.faults.events import Event
+    from inference_lab.core.stream.events import Event
     from inference_lab.wire.player import Player
     from inference_lab.wire.request import LabRequest
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from inference_lab.answers.pieces import Piece
+from inference_lab.core.answer.pieces import Piece
 
 HEAD = {"id": "c", "created": 1, "model": "m"}
 RAW_HEAD = HEAD

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import fault_pieces, healthy, word
-from inference_lab.answers.pieces import Channel, Piece, Run, fit
-from inference_lab.answers.writer import Plan
-from inference_lab.formats import FORMATS
-from inference_lab.progress.place import Place
-from inference_lab.progress.position import Position
-from inference_lab.prompts.calls import CallTarget
-from inference_lab.tokens import encode
+from inference_lab.core.answer.answer import fault_pieces, healthy, word
+from inference_lab.core.answer.pieces import Channel, Piece, Run, fit
+from inference_lab.core.answer.place import Place
+from inference_lab.core.answer.position import Position
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.answer.writer import Plan
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.tokens import encode
 
 LAB = FORMATS["lab"]
 FRESH = Position(key=0, tag="qu", proper="", region="", place=Place("start"))

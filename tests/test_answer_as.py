@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.faults.directive import parse_directive
-from inference_lab.oracle import verify
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.oracle import verify
 from inference_lab.web.preview import preview
 from tests.axes_scripts import served
 from tests.axes_values import PAIRED, changes_of, settings_for

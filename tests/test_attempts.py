@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_lab.errors import ApiError
-from inference_lab.faults.directive import DirectiveError
-from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
-from inference_lab.formats import LAB
-from inference_lab.progress.position import locate
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import LAB
+from inference_lab.core.errors import ApiError
+from inference_lab.core.faults.directive import DirectiveError
+from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.storage.attempts import Attempts, prepare
 from inference_lab.web.preview import preview
 from tests.lab import MODEL, MemoryLab, files, write

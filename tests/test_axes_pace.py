@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.faults.death import Close
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.events import Event, Frame, Pause
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.stream.events import Event, Frame, Pause
 from tests.axes_scripts import script_of
 from tests.memory import GET, Stage, body_of
 from tests.wire.rawclient import CHAT

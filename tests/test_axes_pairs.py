@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.values import Choice, Integer, IntegerOrHeader, Signed, SubChoice
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.faults.values import Choice, Integer, IntegerOrHeader, Signed, SubChoice
 from tests.axes_model import Response, respond
 from tests.axes_promises import broken_promises
 from tests.axes_scripts import answer_for, played, served
@@ -22,7 +22,7 @@ from tests.axes_values import ON_LEGS, PAIRED, changes_of, directive_of, setting
 from tests.wire.rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
-    from inference_lab.faults.events import Event
+    from inference_lab.core.stream.events import Event
 
 OF_A_CHAT = {"at": ["role"], "reasoning_key": ["reasoning"], "role_again": ["true"]}
 """What needs a role frame or a channel of reasoning, which completions do not have."""

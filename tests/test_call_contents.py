@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.plan import plan_from_header
-from inference_lab.formats import FORMATS
-from inference_lab.oracle import verify
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.plan import plan_from_header
+from inference_lab.core.oracle import verify
 from tests.resuming import events
 
 if TYPE_CHECKING:

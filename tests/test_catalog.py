@@ -13,10 +13,10 @@ from inference_lab.catalog import Catalog
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.models import load
 from inference_lab.config.toml_reading import ConfigError, read_toml
-from inference_lab.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
+from inference_lab.core.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
 
 if TYPE_CHECKING:
-    from inference_lab.engine.hardware_spec import HardwareSpec, Link
+    from inference_lab.core.engine.hardware_spec import HardwareSpec, Link
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs"

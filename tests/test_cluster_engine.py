@@ -10,16 +10,16 @@ import pytest
 from twisted.internet.task import Clock
 
 from inference_lab.config.models import load
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.content import block_ids
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.engine_driver import Job
 from inference_lab.wire.pacer import Pacer
 
 if TYPE_CHECKING:
-    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.deployment_spec import Deployment
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 TICK_S = 2**-11  # adds up exactly, and is finer than a slot of the pacer

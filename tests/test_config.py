@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from inference_lab.config.deployment_file import AnswerSettings, Latency
 from inference_lab.config.models import Loaded, load
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.engine.deployment_spec import PrefixAffinity, RoundRobin, TimeCorrection
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.plan import FaultPlan
+from inference_lab.core.engine.deployment_spec import PrefixAffinity, RoundRobin, TimeCorrection
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.faults.plan import FaultPlan
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.journal.conversation import Conversation, verdicts
-from inference_lab.journal.findings import Kind, Note
+from inference_lab.core.journal.conversation import Conversation, verdicts
+from inference_lab.core.journal.findings import Kind, Note
 from tests.wire.rawclient import CHAT, COMPLETIONS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inference_lab.journal.filters import Filter
-    from inference_lab.journal.row import Row
+    from inference_lab.core.journal.filters import Filter
+    from inference_lab.core.journal.row import Row
     from tests.lab import MemoryLab
 
 PROMPT = "<|user|>hello<|end|><|assistant|>"

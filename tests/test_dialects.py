@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.answers.dialect_shapes import DialectShape
-from inference_lab.answers.dialects import DIALECTS, LAB
-from inference_lab.answers.pieces import Piece
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
-from inference_lab.oracle import verify
+from inference_lab.core.answer.dialect_shapes import DialectShape
+from inference_lab.core.answer.dialects import DIALECTS, LAB
+from inference_lab.core.answer.pieces import Piece
+from inference_lab.core.answer.shapes import (
+    ChatShape,
+    Completion,
+    CompletionsShape,
+    Counts,
+    Shape,
+    TellingIds,
+)
+from inference_lab.core.oracle import verify
 from tests.lab import MODEL, MemoryLab, write
 
 if TYPE_CHECKING:

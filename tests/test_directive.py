@@ -12,20 +12,20 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.directive import (
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.directive import (
     DirectiveError,
     fault_from_table,
     parse_directive,
 )
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.values import U32_MAX, U64_MAX, Bare, Code, Flag, Sub, Text
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.faults.values import U32_MAX, U64_MAX, Bare, Code, Flag, Sub, Text
 from tests.wire.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.faults.directive import Fault
+    from inference_lab.core.faults.directive import Fault
 
 ACCEPTED = {
     "reset": ("reset", {}),

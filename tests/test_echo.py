@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.shapes import ChatShape, Completion
-from inference_lab.formats import FORMATS
-from inference_lab.prompts.calls import Call
-from inference_lab.prompts.echo import Echo, find
-from inference_lab.tokens import encode
+from inference_lab.core.answer.shapes import ChatShape, Completion
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.prompts.calls import Call
+from inference_lab.core.prompts.echo import Echo, find
+from inference_lab.core.tokens import encode
 from inference_lab.web.endpoints import echo_frames
 from tests.growth import calls_of
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.embedding import MOST_DIMENSIONS, packed_vector
-from inference_lab.tokens import encode
+from inference_lab.core.answer.embedding import MOST_DIMENSIONS, packed_vector
+from inference_lab.core.tokens import encode
 from tests.lab import MemoryLab, files, write
 from tests.wire.rawclient import request
 

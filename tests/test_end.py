@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.end import NORMAL_FINISHES, SILENCE, End, Spoken, end_of
+from inference_lab.core.answer.end import NORMAL_FINISHES, SILENCE, End, Spoken, end_of
 
 CALL = {"calls_begun": 1, "calls_closed": 1}
 ENDS = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from twisted.logger import LogEvent, globalLogPublisher
 
-from inference_lab.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.engine_driver import ConstantLatency, Job
 from inference_lab.wire.pacer import TURN_US, Pacer
@@ -18,9 +18,9 @@ from tests.test_cluster_engine import llama
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.engine.deployment_spec import Deployment
-    from inference_lab.engine.request import Request
-    from inference_lab.engine.step import Step
+    from inference_lab.core.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.request import Request
+    from inference_lab.core.engine.step import Step
     from inference_lab.wire.engine_driver import Ticket
 
 STEP_S = 0.000_2

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.journal.conversation import Conversation, verdicts
-from inference_lab.journal.findings import Kind, Note
-from inference_lab.journal.row import Row
-from inference_lab.oracle import verify
+from inference_lab.core.journal.conversation import Conversation, verdicts
+from inference_lab.core.journal.findings import Kind, Note
+from inference_lab.core.journal.row import Row
+from inference_lab.core.oracle import verify
 from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import CHAT, COMPLETIONS, request
 

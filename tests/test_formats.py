@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from inference_lab.formats import FORMATS
-from inference_lab.formats.members import Member, members_of, open_members_of
-from inference_lab.formats.thinking import is_thinking
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.answer.templates.members import Member, members_of, open_members_of
+from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.prompts.messages import Message
 
 LAB, HERMES, DSV4 = FORMATS["lab"], FORMATS["hermes"], FORMATS["dsv4"]
 TOOL = {"type": "function", "function": {"name": "f", "description": "é < 5"}}

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.answers.answer import word
-from inference_lab.faults import grammar
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.grammar import MOST_ELEMENTS
-from inference_lab.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
-from inference_lab.formats import FORMATS
-from inference_lab.oracle import verify
-from inference_lab.progress.legs import directive_in
-from inference_lab.progress.position import locate
+from inference_lab.core.answer.answer import word
+from inference_lab.core.answer.legs import directive_in
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.faults import grammar
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.grammar import MOST_ELEMENTS
+from inference_lab.core.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.oracle import verify
 from inference_lab.record.capture import Capture, End
 from inference_lab.record.masking import Mask
 from tests.growth import assert_linear, calls_of

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import healthy
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape
-from inference_lab.answers.writer import CALL_WORDS, Calls, Plan
-from inference_lab.faults.events import Await, Frame, single
-from inference_lab.faults.script import healthy_script
-from inference_lab.formats import FORMATS, Format
-from inference_lab.progress.position import locate
-from inference_lab.prompts.calls import targets_of
-from inference_lab.prompts.messages import Message
-from inference_lab.tokens import encode
+from inference_lab.core.answer.answer import healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.writer import CALL_WORDS, Calls, Plan
+from inference_lab.core.prompts.calls import targets_of
+from inference_lab.core.prompts.messages import Message
+from inference_lab.core.stream.events import Await, Frame, single
+from inference_lab.core.stream.script import healthy_script
+from inference_lab.core.tokens import encode
 
 REASONING = 9
 TOOLS = [

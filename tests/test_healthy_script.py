@@ -9,18 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import healthy
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
-from inference_lab.faults.events import Await, Burst, Event, Frame, single
-from inference_lab.faults.script import healthy_script
-from inference_lab.formats import HERMES, LAB
-from inference_lab.progress.position import locate
+from inference_lab.core.answer.answer import healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.shapes import (
+    ChatShape,
+    Completion,
+    CompletionsShape,
+    Counts,
+    Shape,
+    TellingIds,
+)
+from inference_lab.core.answer.templates import HERMES, LAB
+from inference_lab.core.stream.events import Await, Burst, Event, Frame, single
+from inference_lab.core.stream.script import healthy_script
 from tests.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.answers.answer import Plan
+    from inference_lab.core.answer.answer import Plan
 
 CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"))
 COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))

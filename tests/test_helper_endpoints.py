@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.tokens import FIRST_TEXT_WORD, decode, encode
+from inference_lab.core.tokens import FIRST_TEXT_WORD, decode, encode
 from tests.clients.resume_client import CHAT, COMPLETIONS, RENDER, TOKENIZE
 from tests.lab import MODEL, MemoryLab, write
 

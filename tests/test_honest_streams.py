@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.errors import VARIANTS
-from inference_lab.faults.events import Frame
-from inference_lab.faults.modes import MODES
-from inference_lab.oracle import Kind, verify
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.faults.errors import VARIANTS
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.oracle import Kind, verify
+from inference_lab.core.stream.events import Frame
 from inference_lab.web.checks import without_effect as without_effect_on
 from tests.axes_scripts import script_of
 from tests.lab import MODEL, MemoryLab, write
@@ -23,8 +23,8 @@ from tests.wire.rawclient import CHAT, COMPLETIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.faults.death import Death
-    from inference_lab.oracle import Verdict
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.oracle import Verdict
 
 OWN: dict[str, dict[str, Any]] = {
     CHAT: {"messages": [{"role": "user", "content": "p266"}]},

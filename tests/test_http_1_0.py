@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.events import Frame, Head, Raw
-from inference_lab.faults.http_1_0 import UNSEEN, needs_http_1_1, without_chunks
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.stream.events import Frame, Head, Raw
+from inference_lab.core.stream.http_1_0 import UNSEEN, needs_http_1_1, without_chunks
 from tests.axes_scripts import played, served
 from tests.axes_values import ON_LEGS, PAIRED, changes_of, directive_of, settings_for, values_of
 from tests.wire.rawclient import CHAT, dechunk

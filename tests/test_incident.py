@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import fault_pieces
-from inference_lab.answers.shapes import Completion
-from inference_lab.faults.death import Close
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.events import Event, Frame, Head, Pause, Raw
-from inference_lab.faults.framing import TERMINATOR
-from inference_lab.faults.incident import Incident, Piece, incident_script, parts_of
-from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
-from inference_lab.formats import LAB
-from inference_lab.progress.position import locate
+from inference_lab.core.answer.answer import fault_pieces
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.shapes import Completion
+from inference_lab.core.answer.templates import LAB
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.incident import Incident, Piece, incident_script, parts_of
+from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.stream.events import Event, Frame, Head, Pause, Raw
+from inference_lab.core.stream.framing import TERMINATOR
 
 COMPLETION = Completion("chatcmpl-0", 1, 'a "model"')
 SSE = ((b"content-type", b"text/event-stream"),)

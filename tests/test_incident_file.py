@@ -16,10 +16,10 @@ from inference_lab.commands.offline import load_offline
 from inference_lab.config.incident_file import _File, _Head, load_incidents, parse_incident, read_incident
 from inference_lab.config.models import load
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.faults.events import Pause
-from inference_lab.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.script import STREAM_HEAD
+from inference_lab.core.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.stream.events import Pause
+from inference_lab.core.stream.script import STREAM_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Callable

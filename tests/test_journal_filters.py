@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.faults.axes import AXES
-from inference_lab.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
 
 
 def test_nothing_asked_is_everything_at_once() -> None:

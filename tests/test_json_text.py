@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.json_text import Ends, Scan, compact, is_whole, quoted, scan, spaced
+from inference_lab.core.json_text import Ends, Scan, compact, is_whole, quoted, scan, spaced
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.leg_keys import LEG_KEYS, REJECTIONS
-from inference_lab.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
-from inference_lab.oracle import Kind, verify
+from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.leg_keys import LEG_KEYS, REJECTIONS
+from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.oracle import Kind, verify
 from tests.lab import MODEL, MemoryLab, write
 from tests.resuming import events
 

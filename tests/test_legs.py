@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from inference_lab.progress.legs import Fate, check, directive_in, leg_of, place_of, words_added
+from inference_lab.core.answer.legs import Fate, check, directive_in, leg_of, place_of, words_added
 
 OK = Fate("text", None)
 

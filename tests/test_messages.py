@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from inference_lab.prompts.messages import Message, text_of
+from inference_lab.core.prompts.messages import Message, text_of
 
 
 def convert(value: object) -> Message:

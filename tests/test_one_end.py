@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.faults.errors import VARIANTS
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.read_back import Unchunked
-from inference_lab.journal.conversation import verdicts
-from inference_lab.oracle import verify
-from inference_lab.oracle.verdict import Kind
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.errors import VARIANTS
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.journal.conversation import verdicts
+from inference_lab.core.oracle import verify
+from inference_lab.core.oracle.verdict import Kind
+from inference_lab.core.stream.read_back import Unchunked
 from tests.axes_values import PAIRED, changes_of, directive_of, settings_for, values_of
 from tests.lab import MODEL, MemoryLab, write
 from tests.wire.rawclient import CHAT, COMPLETIONS, complete
@@ -28,7 +28,7 @@ from tests.wire.rawclient import CHAT, COMPLETIONS, complete
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inference_lab.oracle.judge import Ended
+    from inference_lab.core.oracle.judge import Ended
     from tests.wire.rawclient import Received
 
 ASKED: dict[str, dict[str, Any]] = {

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from inference_lab.answers.answer import fault_pieces, healthy
-from inference_lab.answers.pieces import Piece
-from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import Ended, Kind, Note, Verdict, verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.helper_payloads import rendered
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.pieces import Piece
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.oracle import Ended, Kind, Note, Verdict, verify
+from inference_lab.core.prompts.helper_payloads import rendered
+from inference_lab.core.prompts.messages import Message
 from tests.streams import (
     DONE,
     HEAD,

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.oracle import Kind, Note, verify
+from inference_lab.core.oracle import Kind, Note, verify
 from tests.streams import DONE, HEAD, ROLE, chunk, event, raw_chunk, stream, usage, usage_frame, words
 
 if TYPE_CHECKING:
-    from inference_lab.oracle import Ended
+    from inference_lab.core.oracle import Ended
 
 STOP = chunk(finish="stop")
 ERROR = event({"error": {"message": "upstream failed"}})

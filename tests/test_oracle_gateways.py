@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from inference_lab.oracle import verify
+from inference_lab.core.oracle import verify
 from tests.gateway_rewrites import REWRITES
 from tests.gateway_splices import SPLICES
 from tests.gateways import answer, case_of, main, search

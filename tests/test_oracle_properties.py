@@ -6,12 +6,12 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import fault_pieces, healthy
-from inference_lab.answers.pieces import Piece
-from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.pieces import Piece
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.oracle import verify
+from inference_lab.core.prompts.messages import Message
 from tests.streams import DONE, ROLE, chunk, delta_of, event, raw_chunk, usage_frame, words
 
 ASKED = [Message("user", "hello")]

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from inference_lab.answers.answer import healthy
-from inference_lab.answers.end import End, Spoken, end_of
-from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import Reader, verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.answer import healthy
+from inference_lab.core.answer.end import End, Spoken, end_of
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.oracle import Reader, verify
+from inference_lab.core.prompts.messages import Message
 from tests.streams import DONE, ROLE, chat, chunk, completion, event, raw_chunk, usage, usage_frame, words
 
 

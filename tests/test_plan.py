@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.faults.directive import DirectiveError, parse_directive
-from inference_lab.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
 
 CUT = parse_directive("cut_between_frames;after_chunks=5")
 STALL = parse_directive("stall")

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.faults.death import Close
-from inference_lab.faults.events import Await, Burst, Event, Frame, Pause, Raw, single
+from inference_lab.core.faults.death import Close
+from inference_lab.core.stream.events import Await, Burst, Event, Frame, Pause, Raw, single
 from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
 from tests.memory import GET, Stage, body_of

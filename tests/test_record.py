@@ -15,12 +15,12 @@ import tomli
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.answers.shapes import Completion
 from inference_lab.config.incident_file import parse_incident
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.faults.death import Close
-from inference_lab.faults.events import Frame, Head, Pause, Raw
-from inference_lab.faults.incident import Incident, incident_script
+from inference_lab.core.answer.shapes import Completion
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.incident import Incident, incident_script
+from inference_lab.core.stream.events import Frame, Head, Pause, Raw
 from inference_lab.record.capture import Capture, End, Recorded, Step
 from inference_lab.record.command import main
 from inference_lab.record.masking import Mask

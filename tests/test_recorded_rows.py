@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.faults.modes import MODES
-from inference_lab.journal.parameters import digest
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.journal.parameters import digest
 from inference_lab.wire import recording
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
@@ -18,7 +18,7 @@ from tests.lab import WORDS
 from tests.wire.rawclient import CHAT, COMPLETIONS, Received, request
 
 if TYPE_CHECKING:
-    from inference_lab.journal.row import Row
+    from inference_lab.core.journal.row import Row
     from tests.lab import MemoryLab
 
 WORD = re.compile(r"[a-z]{2}\d{4,}", re.IGNORECASE)

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import fault_pieces, healthy
-from inference_lab.answers.pieces import Channel
-from inference_lab.answers.writer import Plan
-from inference_lab.formats import FORMATS, Format
-from inference_lab.progress.position import Position, locate
-from inference_lab.prompts.calls import CallTarget, call_target
-from inference_lab.prompts.messages import Message
-from inference_lab.tokens import encode
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.pieces import Channel
+from inference_lab.core.answer.position import Position, locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.writer import Plan
+from inference_lab.core.prompts.calls import CallTarget, call_target
+from inference_lab.core.prompts.messages import Message
+from inference_lab.core.tokens import encode
 
 WORDS = 48
 REASONING = 9

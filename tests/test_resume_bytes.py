@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.oracle import verify
+from inference_lab.core.oracle import verify
 from tests.clients.families import BAR
 from tests.clients.resume_client import (
     CHAT,

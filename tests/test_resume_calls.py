@@ -5,10 +5,10 @@ from itertools import islice
 import msgspec
 import pytest
 
-from inference_lab.answers.answer import fault_pieces, healthy
-from inference_lab.formats import FORMATS
-from inference_lab.progress.position import locate
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.prompts.messages import Message
 
 LAB = FORMATS["lab"]
 ASKED = [Message("user", "hello")]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.oracle import Kind, Verdict, verify
+from inference_lab.core.oracle import Kind, Verdict, verify
 from tests.clients.families import FAMILIES
 from tests.clients.resume_client import CHAT, COMPLETIONS, RENDER, Bug, ResumeClient
 from tests.lab import REASONING, WORDS, MemoryLab, files, write

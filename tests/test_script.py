@@ -9,23 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import fault_pieces
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
-from inference_lab.faults.death import Close
-from inference_lab.faults.directive import Fault, parse_directive
-from inference_lab.faults.events import Event, Frame, Pause, single
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.script import STREAM_HEAD, fault_script
-from inference_lab.faults.values import U32_MAX, U64_MAX
-from inference_lab.formats import LAB
-from inference_lab.progress.position import Position, locate
-from inference_lab.prompts.calls import CallTarget
+from inference_lab.core.answer.answer import fault_pieces
+from inference_lab.core.answer.position import Position, locate
+from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.core.answer.templates import LAB
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.directive import Fault, parse_directive
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.faults.values import U32_MAX, U64_MAX
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.stream.events import Event, Frame, Pause, single
+from inference_lab.core.stream.script import STREAM_HEAD, fault_script
 from tests.wire.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.answers.pieces import Channel, Pieces
+    from inference_lab.core.answer.pieces import Channel, Pieces
 
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import healthy
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.answers.writer import Calls, Plan
-from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.calls import CallTarget
-from inference_lab.prompts.messages import Message
-from inference_lab.tokens import decode, encode
+from inference_lab.core.answer.answer import healthy
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.writer import Calls, Plan
+from inference_lab.core.oracle import verify
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import Message
+from inference_lab.core.tokens import decode, encode
 from tests.clients.resume_client import CHAT, COMPLETIONS, read
 from tests.lab import MODEL, MemoryLab, files, write
 from tests.resuming import TOOLS, Case, events, hear

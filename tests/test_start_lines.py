@@ -9,8 +9,8 @@ import pytest
 
 from inference_lab.config.models import load
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.values import Choice, Code, SubChoice, Text
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.values import Choice, Code, SubChoice, Text
 from tests.test_directive import NONSENSE
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from twisted.logger import formatEvent, globalLogPublisher
 
-from inference_lab.journal.filters import EVERYTHING, Filter
-from inference_lab.journal.row import Row
+from inference_lab.core.journal.filters import EVERYTHING, Filter
+from inference_lab.core.journal.row import Row
 from inference_lab.storage import database as storage
 from inference_lab.storage import store as stores
 from inference_lab.storage.database import MEMORY, Database, DatabaseError, end_lost, prepare, read_file

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.faults.death import Close
-from inference_lab.faults.events import Event, Frame, Head
+from inference_lab.core.faults.death import Close
+from inference_lab.core.stream.events import Event, Frame, Head
 from tests.memory import GET, Stage
 
 if TYPE_CHECKING:

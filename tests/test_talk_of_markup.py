@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.answers.answer import healthy
-from inference_lab.formats import FORMATS, Format
-from inference_lab.progress.position import locate
+from inference_lab.core.answer.answer import healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
 from tests.clients.resume_client import COMPLETIONS
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.answers.pieces import Piece, Pieces, Run
-from inference_lab.faults.events import Frame
+from inference_lab.core.answer.pieces import Piece, Pieces, Run
+from inference_lab.core.stream.events import Frame
 from tests.axes_scripts import served
 from tests.axes_values import ON_LEGS
 from tests.wire.rawclient import CHAT, COMPLETIONS

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.faults.directive import parse_directive
-from inference_lab.faults.events import Pause
-from inference_lab.oracle import verify
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.directive import parse_directive
+from inference_lab.core.oracle import verify
+from inference_lab.core.stream.events import Pause
 from tests.axes_scripts import WORDS, served
 from tests.lab import FAMILIES, REASONING, MemoryLab, files, write
 from tests.wire.rawclient import CHAT, COMPLETIONS

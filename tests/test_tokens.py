@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.tokens import decode, digest, encode, spell, tag_at, tag_number, tag_of
+from inference_lab.core.tokens import decode, digest, encode, spell, tag_at, tag_number, tag_of
 
 QU = 26 * 16 + 20
 WORD = 2**29

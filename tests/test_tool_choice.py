@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.answers.writer import CALL_WORDS
-from inference_lab.oracle import verify
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.answer.writer import CALL_WORDS
+from inference_lab.core.oracle import verify
 from tests.clients.resume_client import CHAT, COMPLETIONS, read
 from tests.lab import MODEL, REASONING, MemoryLab, files, write
 from tests.resuming import TOOLS, Case, events

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.faults.plan import plan_from_table
-from inference_lab.oracle import Kind, verify
+from inference_lab.core.faults.plan import plan_from_table
+from inference_lab.core.oracle import Kind, verify
 from tests.lab import MODEL, MemoryLab, write
 from tests.resuming import events
 from tests.wire.rawclient import CHAT, COMPLETIONS

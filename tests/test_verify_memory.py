@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.oracle import verify
-from inference_lab.tokens import spell
+from inference_lab.core.oracle import verify
+from inference_lab.core.tokens import spell
 from tests.streams import chunk, raw_chunk
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from inference_lab.answers.answer import fault_pieces, healthy
 from inference_lab.commands.verify import main
-from inference_lab.formats import FORMATS, Format
-from inference_lab.oracle import Kind, Note, Verdict, Weight, kinds_named, verify
-from inference_lab.progress.position import locate
-from inference_lab.prompts.calls import CallTarget
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.answer import fault_pieces, healthy
+from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.oracle import Kind, Note, Verdict, Weight, kinds_named, verify
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import Message
 from tests.streams import chat, chunk, completion, raw_chunk, stream, usage_frame, words
 
 WHOLE = stream(words([0, 1]))

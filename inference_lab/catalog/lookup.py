@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from inference_lab.config.toml_reading import ConfigError, convert, read_toml, show_value
-from inference_lab.engine.hardware_spec import HardwareSpec
-from inference_lab.engine.model_spec import ModelSpec
+from inference_lab.core.engine.hardware_spec import HardwareSpec
+from inference_lab.core.engine.model_spec import ModelSpec
 
 Spec = TypeVar("Spec", ModelSpec, HardwareSpec)
 

@@ -10,9 +10,9 @@ from inference_lab.commands.offline import OneLineParser, run
 from inference_lab.commands.output import json_line
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.faults.incident import NO_INCIDENTS, Incidents
-from inference_lab.faults.listing import listing
-from inference_lab.one_line import one_line
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
+from inference_lab.core.faults.listing import listing
+from inference_lab.core.one_line import one_line
 from inference_lab.web.preview import preview
 
 if TYPE_CHECKING:

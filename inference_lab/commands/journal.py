@@ -12,13 +12,13 @@ import msgspec
 from inference_lab.commands.journal_rows import fetch, journal_parser, wanted_by
 from inference_lab.commands.offline import run
 from inference_lab.commands.output import json_line
-from inference_lab.one_line import one_line
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
-    from inference_lab.journal.row import Row
+    from inference_lab.core.journal.row import Row
 
 _PROG: Final = "inference-lab journal"
 _LOOK_EVERY_S: Final = 0.5

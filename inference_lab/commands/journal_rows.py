@@ -12,8 +12,8 @@ import msgspec
 
 from inference_lab.commands.offline import OneLineParser
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.journal.filters import FILTERS, Filter, filter_of
-from inference_lab.journal.row import Row
+from inference_lab.core.journal.filters import FILTERS, Filter, filter_of
+from inference_lab.core.journal.row import Row
 from inference_lab.storage.database import DatabaseError, read_file
 
 if TYPE_CHECKING:

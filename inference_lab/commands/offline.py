@@ -16,7 +16,7 @@ from inference_lab.commands.output import written
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import ConfigError, Table, read_toml, refuse_non_finite, show_value
-from inference_lab.engine.deployment_spec import Deployment
+from inference_lab.core.engine.deployment_spec import Deployment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,17 +13,17 @@ from inference_lab.commands.offline import load_offline, offline_parser, read_js
 from inference_lab.commands.sim_plot import PLOT_SLICES, plot_svg, plot_writer
 from inference_lab.commands.text_table import text_table
 from inference_lab.commands.trace import parse_trace
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.simulation import simulate
-from inference_lab.engine.statistics import Statistics
-from inference_lab.engine.timeline import Timeline
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.simulation import simulate
+from inference_lab.core.engine.statistics import Statistics
+from inference_lab.core.engine.timeline import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inference_lab.commands.offline import Offline
-    from inference_lab.engine.request import Request
-    from inference_lab.engine.statistics import Distribution, Summary
+    from inference_lab.core.engine.request import Request
+    from inference_lab.core.engine.statistics import Distribution, Summary
 
 _PROG = "inference-lab sim"
 _BAR_WIDTH = 40

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from inference_lab.engine.timeline import Slice
+    from inference_lab.core.engine.timeline import Slice
 
 PLOT_SLICES: Final = 300
 

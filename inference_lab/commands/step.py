@@ -11,16 +11,16 @@ from msgspec import Struct
 from inference_lab.commands.offline import load_offline, offline_parser, read_json, run
 from inference_lab.commands.text_table import text_table
 from inference_lab.config.toml_reading import ConfigError, convert
-from inference_lab.engine.kv import rank_count
-from inference_lab.engine.roofline import Roofline
-from inference_lab.engine.units import U32, Count
+from inference_lab.core.engine.kv import rank_count
+from inference_lab.core.engine.roofline import Roofline
+from inference_lab.core.engine.units import U32, Count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from inference_lab.commands.offline import Offline
-    from inference_lab.engine.deployment_spec import Deployment
-    from inference_lab.engine.roofline import StepCost
+    from inference_lab.core.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.roofline import StepCost
 
 _PROG = "inference-lab step"
 

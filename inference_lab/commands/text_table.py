@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_lab.one_line import one_line
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from inference_lab.config.toml_reading import ConfigError, convert
-from inference_lab.engine.request import Request
-from inference_lab.engine.units import U32, NotNegative
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.units import U32, NotNegative
 
 
 class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -15,8 +15,8 @@ from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
 from inference_lab.commands.offline import run
 from inference_lab.commands.output import json_line
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.journal.conversation import Conversation, Leg, verdicts
-from inference_lab.one_line import one_line
+from inference_lab.core.journal.conversation import Conversation, Leg, verdicts
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -21,7 +21,7 @@ from itertools import chain
 from typing import BinaryIO, Final, NoReturn
 
 from inference_lab.commands.output import written
-from inference_lab.oracle import Finding, Verdict, foreign, kinds_named, verify
+from inference_lab.core.oracle import Finding, Verdict, foreign, kinds_named, verify
 
 _PROG: Final = "inference-lab verify"
 _USAGE_ERROR: Final = 64

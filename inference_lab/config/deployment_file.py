@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from inference_lab.answers.dialects import DIALECTS
 from inference_lab.config.toml_reading import (
     ConfigError,
     Refused,
@@ -16,20 +15,21 @@ from inference_lab.config.toml_reading import (
     join_key,
     show_value,
 )
-from inference_lab.engine.deployment_spec import (
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.engine.deployment_spec import (
     Deployment,
     RoundRobin,
     RouterSpec,
     SchedulerSpec,
     TimeCorrection,
 )
-from inference_lab.engine.hardware_spec import HardwareSpec
-from inference_lab.engine.model_spec import ModelSpec
-from inference_lab.engine.units import U32, Count
-from inference_lab.faults.directive import DirectiveError
-from inference_lab.faults.incident import NO_INCIDENTS, Incidents
-from inference_lab.faults.plan import FaultPlan, plan_from_table
-from inference_lab.formats import FORMATS
+from inference_lab.core.engine.hardware_spec import HardwareSpec
+from inference_lab.core.engine.model_spec import ModelSpec
+from inference_lab.core.engine.units import U32, Count
+from inference_lab.core.faults.directive import DirectiveError
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
+from inference_lab.core.faults.plan import FaultPlan, plan_from_table
 
 if TYPE_CHECKING:
     from inference_lab.catalog import Catalog

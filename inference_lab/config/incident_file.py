@@ -18,11 +18,11 @@ from inference_lab.config.toml_reading import (
     read_toml,
     show_value,
 )
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.events import Pause
-from inference_lab.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.script import STREAM_HEAD
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.stream.events import Pause
+from inference_lab.core.stream.script import STREAM_HEAD
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,9 +16,9 @@ from inference_lab.config.deployment_file import (
 )
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import ConfigError, read_toml, show_value
-from inference_lab.engine.deployment_spec import Deployment
-from inference_lab.faults.incident import NO_INCIDENTS, Incidents
-from inference_lab.faults.plan import FaultPlan
+from inference_lab.core.engine.deployment_spec import Deployment
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
+from inference_lab.core.faults.plan import FaultPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

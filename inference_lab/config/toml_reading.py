@@ -11,7 +11,7 @@ import msgspec
 import tomli
 from msgspec import inspect
 
-from inference_lab.one_line import one_line
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.faults.incident import BODILESS
+from inference_lab.core.faults.incident import BODILESS
 
 # What is kept of a head. Framing headers become `framing`; nothing else of it reaches the file.
 KEPT: Final = ("content-type", "cache-control", "content-encoding", "connection", "retry-after")

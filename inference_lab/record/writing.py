@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.faults.incident import LITERAL
+from inference_lab.core.faults.incident import LITERAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

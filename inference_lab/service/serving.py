@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from inference_lab.config.models import Loaded, ServedModel, load
 from inference_lab.config.toml_reading import ConfigError, fit
-from inference_lab.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster
 from inference_lab.service.process import (
     calm_collector,
     leave_others_metrics,

@@ -9,8 +9,8 @@ import sqlite3
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.errors import attempts_unavailable
-from inference_lab.identity import key_text
+from inference_lab.core.errors import attempts_unavailable
+from inference_lab.core.identity import key_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from inference_lab.journal.filters import EVERYTHING, FILTERS, Filter
-from inference_lab.journal.row import Row
+from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
+from inference_lab.core.journal.row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

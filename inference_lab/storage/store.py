@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from inference_lab.journal.row import Row
+    from inference_lab.core.journal.row import Row
 
 _T = TypeVar("_T")
 

@@ -10,8 +10,8 @@ from inference_lab.testing.received import Received
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from inference_lab.faults.incident import Incidents
-    from inference_lab.oracle import Ended, Usage, Verdict
+    from inference_lab.core.faults.incident import Incidents
+    from inference_lab.core.oracle import Ended, Usage, Verdict
     from inference_lab.testing.current import CurrentTest
     from inference_lab.testing.journal import Row
 
@@ -56,7 +56,7 @@ class Handle:
             raise ValueError(
                 'no fault to ask for: give a directive, or mark the test @pytest.mark.fault("reset;after_chunks=2")'
             )
-        from inference_lab.faults.plan import plan_from_header  # noqa: PLC0415 - nothing is loaded before its use
+        from inference_lab.core.faults.plan import plan_from_header  # noqa: PLC0415 - nothing is loaded before its use
 
         test = self._current.fresh()
         directive = f"{wanted};test={test}"
@@ -74,7 +74,7 @@ class Handle:
         wanted = self._wanted(fault)
         if wanted is None:
             wanted = HEALTHY
-        from inference_lab.faults.plan import plan_from_prompt  # noqa: PLC0415
+        from inference_lab.core.faults.plan import plan_from_prompt  # noqa: PLC0415
 
         directive = f"{wanted};test={self._current.fresh()}"
         plan_from_prompt(directive, self._incidents())
@@ -107,7 +107,7 @@ class Handle:
             TypeError: something else.
             ValueError: both `tokens` and `max_tokens`; a name in `ignore` that is neither a finding's nor a weight's.
         """
-        from inference_lab.oracle import verify  # noqa: PLC0415
+        from inference_lab.core.oracle import verify  # noqa: PLC0415
 
         received = Received(response)
         body = list(received.blocks())  # how it ended must be known before it is judged

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from inference_lab.oracle import Ended
+    from inference_lab.core.oracle import Ended
 
 _ERRORS = (
     ("http.client", "HTTPException"),

@@ -14,7 +14,7 @@ from inference_lab.testing.lab import InferenceLab
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from inference_lab.faults.incident import Incidents
+    from inference_lab.core.faults.incident import Incidents
 
 CONFIG: Final = Path(__file__).with_name("model.toml")
 """What is served unless the options say otherwise."""

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from inference_lab.answers.answer import Limits, healthy
-from inference_lab.answers.writer import Calls
-from inference_lab.errors import ApiError, invalid_request
-from inference_lab.faults.content import words_in
-from inference_lab.faults.death import ALL, Death
-from inference_lab.prompts.calls import requires_call, targets_of
-from inference_lab.tokens import FIRST_TEXT_WORD
+from inference_lab.core.answer.answer import Limits, healthy
+from inference_lab.core.answer.writer import Calls
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.faults.death import ALL, Death
+from inference_lab.core.prompts.calls import requires_call, targets_of
+from inference_lab.core.stream.content import words_in
+from inference_lab.core.tokens import FIRST_TEXT_WORD
 from inference_lab.web.endpoints import call_target_of, needs_tool
 from inference_lab.web.requests import Common
 from inference_lab.web.source import answer_of
 
 if TYPE_CHECKING:
-    from inference_lab.answers.pieces import Pieces
-    from inference_lab.answers.writer import Plan
-    from inference_lab.prompts.calls import CallTarget
+    from inference_lab.core.answer.pieces import Pieces
+    from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.prompts.calls import CallTarget
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.web.source import AnswerSource

@@ -10,16 +10,16 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.answers.dialects import DIALECTS, LAB
-from inference_lab.answers.shapes import ChatShape, Completion, Counts
-from inference_lab.errors import ApiError, bad_directive, overloaded
-from inference_lab.faults.events import finished, said_of_whole
-from inference_lab.faults.http_1_0 import without_chunks
-from inference_lab.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
-from inference_lab.faults.script import echo_script, fault_script, healthy_script
-from inference_lab.faults.trigger import CONFIGURED, choose
-from inference_lab.identity import FIXED_CREATED, response_digits
-from inference_lab.progress.position import restarted
+from inference_lab.core.answer.dialects import DIALECTS, LAB
+from inference_lab.core.answer.position import restarted
+from inference_lab.core.answer.shapes import ChatShape, Completion, Counts
+from inference_lab.core.errors import ApiError, bad_directive, overloaded
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
+from inference_lab.core.faults.trigger import CONFIGURED, choose
+from inference_lab.core.identity import FIXED_CREATED, response_digits
+from inference_lab.core.stream.events import finished, said_of_whole
+from inference_lab.core.stream.http_1_0 import without_chunks
+from inference_lab.core.stream.script import echo_script, fault_script, healthy_script
 from inference_lab.storage.attempts import Attempt, Attempts
 from inference_lab.web.answer_plans import (
     call_to_make,
@@ -40,13 +40,13 @@ from inference_lab.wire.engine_driver import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_lab.answers.dialects import Dialect
-    from inference_lab.answers.writer import Plan
-    from inference_lab.faults.death import Death
-    from inference_lab.faults.directive import Fault
-    from inference_lab.faults.events import Event
-    from inference_lab.faults.trigger import Trigger
-    from inference_lab.prompts.echo import Echo
+    from inference_lab.core.answer.dialects import Dialect
+    from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.faults.directive import Fault
+    from inference_lab.core.faults.trigger import Trigger
+    from inference_lab.core.prompts.echo import Echo
+    from inference_lab.core.stream.events import Event
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket

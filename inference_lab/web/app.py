@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab import __version__
-from inference_lab.errors import ApiError, not_found
+from inference_lab.core.errors import ApiError, not_found
 from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
 from inference_lab.web.embeddings import Embeddings

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.errors import bad_directive, body_too_large, encoded_body, invalid_test_id, not_found
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.directive import not_utf8
-from inference_lab.faults.http_1_0 import needs_http_1_1
-from inference_lab.faults.incident import NO_INCIDENTS, Incidents
-from inference_lab.faults.plan import FaultPlan, plan_from_header
-from inference_lab.identity import TEST_ID
+from inference_lab.core.errors import bad_directive, body_too_large, encoded_body, invalid_test_id, not_found
+from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.directive import not_utf8
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
+from inference_lab.core.faults.plan import FaultPlan, plan_from_header
+from inference_lab.core.identity import TEST_ID
+from inference_lab.core.stream.http_1_0 import needs_http_1_1
 from inference_lab.web.recorded import tell_of_body
 from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
-    from inference_lab.faults.death import Death
-    from inference_lab.faults.incident import Incident
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.faults.incident import Incident
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.request import LabRequest

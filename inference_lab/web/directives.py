@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.errors import ApiError, bad_directive
-from inference_lab.faults.directive import DirectiveError, MalformedError
-from inference_lab.faults.plan import plan_from_prompt
-from inference_lab.progress.legs import directive_in
+from inference_lab.core.answer.legs import directive_in
+from inference_lab.core.errors import ApiError, bad_directive
+from inference_lab.core.faults.directive import DirectiveError, MalformedError
+from inference_lab.core.faults.plan import plan_from_prompt
 from inference_lab.web.checks import NEEDS_STREAM, acting, acts
 
 if TYPE_CHECKING:
-    from inference_lab.faults.incident import Incidents
-    from inference_lab.faults.plan import FaultPlan
-    from inference_lab.prompts.echo import Echo
+    from inference_lab.core.faults.incident import Incidents
+    from inference_lab.core.faults.plan import FaultPlan
+    from inference_lab.core.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.request import LabRequest

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from twisted.internet.task import deferLater
 
-from inference_lab.answers.embedding import DIMENSIONS, MOST_DIMENSIONS, packed_vector
-from inference_lab.errors import ApiError, invalid_request
-from inference_lab.tokens import encode
+from inference_lab.core.answer.embedding import DIMENSIONS, MOST_DIMENSIONS, packed_vector
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.tokens import encode
 from inference_lab.web.requests import Ids, read_body, show_number
 
 if TYPE_CHECKING:

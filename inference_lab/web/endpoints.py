@@ -6,26 +6,33 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.answers.dialect_shapes import DialectShape
-from inference_lab.answers.dialects import LAB
-from inference_lab.answers.end import Spoken
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape, TellingIds
-from inference_lab.errors import ApiError, invalid_request
-from inference_lab.faults.events import Said
-from inference_lab.faults.read_back import said_in
-from inference_lab.formats.thinking import is_thinking
-from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
-from inference_lab.progress.position import Position, locate
-from inference_lab.prompts.calls import CallTarget, call_target, requires_call, targets_of
-from inference_lab.prompts.echo import Echo, find
-from inference_lab.prompts.messages import text_of
-from inference_lab.tokens import decode, encode
+from inference_lab.core.answer.dialect_shapes import DialectShape
+from inference_lab.core.answer.dialects import LAB
+from inference_lab.core.answer.end import Spoken
+from inference_lab.core.answer.position import Position, locate
+from inference_lab.core.answer.shapes import (
+    ChatShape,
+    Completion,
+    CompletionsShape,
+    Counts,
+    Shape,
+    TellingIds,
+)
+from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
+from inference_lab.core.prompts.calls import CallTarget, call_target, requires_call, targets_of
+from inference_lab.core.prompts.echo import Echo, find
+from inference_lab.core.prompts.messages import text_of
+from inference_lab.core.stream.events import Said
+from inference_lab.core.stream.read_back import said_in
+from inference_lab.core.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
-    from inference_lab.answers.dialects import Dialect
-    from inference_lab.answers.writer import Plan
-    from inference_lab.formats import Format
+    from inference_lab.core.answer.dialects import Dialect
+    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.writer import Plan
 
 _R = TypeVar("_R", bound=Common)
 _TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))

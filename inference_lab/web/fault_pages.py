@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.errors import bad_directive, invalid_request
-from inference_lab.faults.listing import listing
+from inference_lab.core.errors import bad_directive, invalid_request
+from inference_lab.core.faults.listing import listing
 from inference_lab.web.preview import preview
 from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:
-    from inference_lab.faults.incident import Incidents
+    from inference_lab.core.faults.incident import Incidents
     from inference_lab.wire.request import LabRequest
 
 _ENDPOINTS: Final = {"chat": True, "completions": False}

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from inference_lab.errors import invalid_prompt, invalid_request
-from inference_lab.formats.thinking import is_thinking
-from inference_lab.prompts.helper_payloads import detokenized, rendered, tokenized
-from inference_lab.prompts.messages import Message
+from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.errors import invalid_prompt, invalid_request
+from inference_lab.core.prompts.helper_payloads import detokenized, rendered, tokenized
+from inference_lab.core.prompts.messages import Message
 from inference_lab.web.requests import Ids, read_body
 
 if TYPE_CHECKING:
-    from inference_lab.formats import Format
+    from inference_lab.core.answer.templates import Format
     from inference_lab.web.served import ServedModels
 
 _HERE: Final = "expected the name of a served model"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 from twisted.internet.defer import Deferred
 
-from inference_lab.errors import ApiError, invalid_request
-from inference_lab.journal.conversation import verdicts
-from inference_lab.journal.filters import Filter, Wait, filter_of, wait_of
-from inference_lab.journal.row import Row
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.journal.conversation import verdicts
+from inference_lab.core.journal.filters import Filter, Wait, filter_of, wait_of
+from inference_lab.core.journal.row import Row
 from inference_lab.storage.database import Database, DatabaseError
 from inference_lab.web.query import query_of, refused, to_remove
 

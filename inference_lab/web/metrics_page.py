@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.internet.threads import deferToThread
 
-from inference_lab.errors import metrics_unavailable
+from inference_lab.core.errors import metrics_unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

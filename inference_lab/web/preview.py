@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from inference_lab.answers.answer import Limits, word
-from inference_lab.answers.dialect_shapes import DialectShape
-from inference_lab.answers.dialects import DIALECTS, LAB
-from inference_lab.answers.shapes import ChatShape, Completion, CompletionsShape, Shape
-from inference_lab.faults.death import Close
-from inference_lab.faults.events import NOTHING, Frame, Head, Pause, Raw, single
-from inference_lab.faults.incident import NO_INCIDENTS, Incidents, incident_script
-from inference_lab.faults.plan import FaultPlan, plan_from_header
-from inference_lab.faults.script import fault_script
-from inference_lab.formats import FORMATS
-from inference_lab.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
-from inference_lab.progress.position import locate, restarted
-from inference_lab.tokens import encode
+from inference_lab.core.answer.answer import Limits, word
+from inference_lab.core.answer.dialect_shapes import DialectShape
+from inference_lab.core.answer.dialects import DIALECTS, LAB
+from inference_lab.core.answer.position import locate, restarted
+from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
+from inference_lab.core.faults.plan import FaultPlan, plan_from_header
+from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
+from inference_lab.core.stream.events import NOTHING, Frame, Head, Pause, Raw, single
+from inference_lab.core.stream.script import fault_script
+from inference_lab.core.tokens import encode
 from inference_lab.web.checks import without_effect
 from inference_lab.web.source import AnswerSource, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.faults.death import Death
-    from inference_lab.faults.directive import Fault
-    from inference_lab.faults.events import Event
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.faults.directive import Fault
+    from inference_lab.core.stream.events import Event
 
 WORDS: Final = 8
 """How many words the whole answer of the shown request has."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes
 
-from inference_lab.errors import ApiError, invalid_request
-from inference_lab.journal.filters import EVERYTHING, FILTERS, Filter, filter_of
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter, filter_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

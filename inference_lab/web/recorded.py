@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.faults.trigger import CONFIGURED
-from inference_lab.identity import key_text
-from inference_lab.journal.calls import arguments_so_far, calls_in
-from inference_lab.journal.parameters import parameters_of
-from inference_lab.journal.row import Engine, ignored_in
-from inference_lab.journal.sent import Leg
+from inference_lab.core.faults.trigger import CONFIGURED
+from inference_lab.core.identity import key_text
+from inference_lab.core.journal.calls import arguments_so_far, calls_in
+from inference_lab.core.journal.parameters import parameters_of
+from inference_lab.core.journal.row import Engine, ignored_in
+from inference_lab.core.journal.sent import Leg
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_lab.faults.directive import Fault
-    from inference_lab.faults.trigger import Trigger
-    from inference_lab.formats import Format
-    from inference_lab.progress.position import Position
+    from inference_lab.core.answer.position import Position
+    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.faults.directive import Fault
+    from inference_lab.core.faults.trigger import Trigger
     from inference_lab.web.directives import Directives
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.requests import Common

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from inference_lab.errors import invalid_prompt, invalid_request
-from inference_lab.prompts.messages import Message
+from inference_lab.core.errors import invalid_prompt, invalid_request
+from inference_lab.core.prompts.messages import Message
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inference_lab.answers.dialects import DIALECTS, Dialect
 from inference_lab.config.models import ServedModel
-from inference_lab.errors import ApiError
-from inference_lab.formats import FORMATS, Format
-from inference_lab.identity import FIXED_CREATED
+from inference_lab.core.answer.dialects import DIALECTS, Dialect
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.errors import ApiError
+from inference_lab.core.identity import FIXED_CREATED
 from inference_lab.wire.engine_driver import Engine
 from inference_lab.wire.tally import ModelTally
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.answers.answer import call_pieces, fault_pieces, healthy, thinking_on
-from inference_lab.faults.content import words_in
+from inference_lab.core.answer.answer import call_pieces, fault_pieces, healthy, thinking_on
+from inference_lab.core.stream.content import words_in
 
 if TYPE_CHECKING:
-    from inference_lab.answers.answer import Limits
-    from inference_lab.answers.pieces import Channel, Pieces
-    from inference_lab.answers.writer import Plan
-    from inference_lab.faults.death import Death
-    from inference_lab.formats import Format
-    from inference_lab.progress.position import Position
-    from inference_lab.prompts.calls import CallTarget
+    from inference_lab.core.answer.answer import Limits
+    from inference_lab.core.answer.pieces import Channel, Pieces
+    from inference_lab.core.answer.position import Position
+    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.prompts.calls import CallTarget
 
 _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 

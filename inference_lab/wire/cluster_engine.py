@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twisted.logger import Logger
 
-from inference_lab.engine.content import block_ids
-from inference_lab.engine.request import Request
+from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.request import Request
 from inference_lab.wire.engine_driver import Load, Timing
 from inference_lab.wire.pacer import TURN_US, Lateness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_lab.engine.cluster import Cluster
-    from inference_lab.engine.replica import Replica
-    from inference_lab.engine.step import Step
+    from inference_lab.core.engine.cluster import Cluster
+    from inference_lab.core.engine.replica import Replica
+    from inference_lab.core.engine.step import Step
     from inference_lab.wire.engine_driver import Job
     from inference_lab.wire.pacer import Pacer
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.faults.death import Close
+from inference_lab.core.faults.death import Close
 from inference_lab.wire.drain import Drain
 from inference_lab.wire.transport import abort, can_reset, lowest
 

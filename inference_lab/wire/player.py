@@ -12,9 +12,10 @@ from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from inference_lab.answers.end import Spoken
-from inference_lab.faults.death import Close
-from inference_lab.faults.events import (
+from inference_lab.core.answer.end import Spoken
+from inference_lab.core.faults.death import Close
+from inference_lab.core.journal.calls import SentCalls
+from inference_lab.core.stream.events import (
     NOTHING,
     ONE_THOUGHT,
     ONE_WORD,
@@ -27,7 +28,6 @@ from inference_lab.faults.events import (
     Raw,
     Said,
 )
-from inference_lab.journal.calls import SentCalls
 from inference_lab.wire.outcome import CLIENT_LEFT, READER_TIMEOUT, Outcome
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
-from inference_lab.faults.events import NOTHING
-from inference_lab.identity import TEST_ID
-from inference_lab.journal.calls import SentCalls
-from inference_lab.journal.parameters import digest
-from inference_lab.journal.row import Row, split_headers
+from inference_lab.core.identity import TEST_ID
+from inference_lab.core.journal.calls import SentCalls
+from inference_lab.core.journal.parameters import digest
+from inference_lab.core.journal.row import Row, split_headers
+from inference_lab.core.stream.events import NOTHING
 from inference_lab.wire.outcome import CLIENT_LEFT
 from inference_lab.wire.transport import forget_unsent, is_gone, lost_to, unsent_now, watch_unsent
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.events import Said
-    from inference_lab.journal.row import Peer
-    from inference_lab.journal.sent import Leg
+    from inference_lab.core.journal.row import Peer
+    from inference_lab.core.journal.sent import Leg
+    from inference_lab.core.stream.events import Said
     from inference_lab.wire.http import LabChannel
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.player import Player

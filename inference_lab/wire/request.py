@@ -16,7 +16,7 @@ from twisted.logger import Logger
 from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
-from inference_lab.errors import ApiError, body_too_large, draining, invalid_request, not_found
+from inference_lab.core.errors import ApiError, body_too_large, draining, invalid_request, not_found
 from inference_lab.wire.outcome import CLIENT_LEFT
 from inference_lab.wire.tally import NO_MODEL, Tally
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from twisted.python.failure import Failure
 
-    from inference_lab.faults.events import Head
+    from inference_lab.core.stream.events import Head
     from inference_lab.wire.http import LabChannel
     from inference_lab.wire.recording import Recording
 

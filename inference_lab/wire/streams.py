@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IDelayedCall
 
-    from inference_lab.faults.events import Event
+    from inference_lab.core.stream.events import Event
     from inference_lab.wire.endings import Endings
     from inference_lab.wire.outcome import Outcome
     from inference_lab.wire.pacer import Pacer

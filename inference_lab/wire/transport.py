@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from twisted.python.failure import Failure
 
-    from inference_lab.journal.row import Peer
+    from inference_lab.core.journal.row import Peer
 
 try:
     from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 
-from inference_lab.faults.modes import MODES
-from inference_lab.oracle import Ended, Verdict, verify
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.oracle import Ended, Verdict, verify
 from tests.clients import meetings
 from tests.clients.meetings import is_whole, row
 

@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.faults.death import HEALTHY
-from inference_lab.faults.leg_keys import leg_key
-from inference_lab.faults.modes import MODES, OK
+from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.leg_keys import leg_key
+from inference_lab.core.faults.modes import MODES, OK
 from inference_lab.web.checks import FAULT_HEADER
 from tests.clients.libraries import CHAT, CLIENTS, COMPLETIONS, Ask, observe
 from tests.clients.observation import CLEAN
@@ -24,7 +24,7 @@ from tests.clients.observation import CLEAN
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from inference_lab.faults.death import Death
+    from inference_lab.core.faults.death import Death
     from tests.clients.observation import Observation
 
 FILE: Final = Path(__file__).parent.parent.parent / "docs" / "clients.md"

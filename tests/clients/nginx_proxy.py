@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from inference_lab.oracle import Ended, Verdict, verify
+from inference_lab.core.oracle import Ended, Verdict, verify
 from tests.clients import meetings
 from tests.clients.meetings import is_whole, row
 from tests.wire.contract import MODES

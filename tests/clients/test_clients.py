@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from inference_lab.answers.dialects import DIALECTS
-from inference_lab.faults.death import ALL
-from inference_lab.faults.leg_keys import leg_key
-from inference_lab.faults.modes import MODES, OK
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.death import ALL
+from inference_lab.core.faults.leg_keys import leg_key
+from inference_lab.core.faults.modes import MODES, OK
 from tests.clients.libraries import CLIENTS
 from tests.clients.meetings import FILE, SAID, TOKENS, Meeting, meet, meet_everywhere, rows, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.faults.death import Death
+    from inference_lab.core.faults.death import Death
 
 pytestmark = pytest.mark.clients
 

@@ -11,7 +11,7 @@ import pytest
 from inference_lab.catalog import Catalog
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.toml_reading import read_toml
-from inference_lab.engine.deployment_spec import Deployment, RouterSpec
+from inference_lab.core.engine.deployment_spec import Deployment, RouterSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_lab.catalog import Catalog
-from inference_lab.engine.attention import AttentionTerms
-from inference_lab.engine.kv import KvLayout, kv_capacity, rank_count
-from inference_lab.engine.model_spec import (
+from inference_lab.core.engine.attention import AttentionTerms
+from inference_lab.core.engine.kv import KvLayout, kv_capacity, rank_count
+from inference_lab.core.engine.model_spec import (
     AttentionLayers,
     History,
     LinearLayers,
@@ -19,12 +19,17 @@ from inference_lab.engine.model_spec import (
     ModelSpec,
     WeightStream,
 )
-from inference_lab.engine.weights import projection_bytes, projection_dtype, projection_params, weight_bytes
+from inference_lab.core.engine.weights import (
+    projection_bytes,
+    projection_dtype,
+    projection_params,
+    weight_bytes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.deployment_spec import Deployment
 
 GOLDEN: dict[str, Any] = json.loads((Path(__file__).parent.parent / "golden/kv.json").read_text())
 PAIRS: list[dict[str, Any]] = GOLDEN["pairs"] + GOLDEN["synthetic_pairs"]

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.catalog import Catalog
-from inference_lab.engine.attention import AttentionTerms
-from inference_lab.engine.collectives import all_reduce, all_to_all, gather_scatter, seconds
-from inference_lab.engine.deployment_spec import TimeCorrection
-from inference_lab.engine.hardware_spec import Fabric, Link
-from inference_lab.engine.roofline import BatchWork, Roofline, StepCost
+from inference_lab.core.engine.attention import AttentionTerms
+from inference_lab.core.engine.collectives import all_reduce, all_to_all, gather_scatter, seconds
+from inference_lab.core.engine.deployment_spec import TimeCorrection
+from inference_lab.core.engine.hardware_spec import Fabric, Link
+from inference_lab.core.engine.roofline import BatchWork, Roofline, StepCost
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.deployment_spec import Deployment
 
     Build = Callable[[dict[str, Any]], Deployment]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.deployment_spec import (
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.deployment_spec import (
     Deployment,
     KvAware,
     KvAwareDecode,
@@ -17,9 +17,9 @@ from inference_lab.engine.deployment_spec import (
     RoundRobin,
     SchedulerSpec,
 )
-from inference_lab.engine.hardware_spec import Fabric, HardwareSpec, Link
-from inference_lab.engine.kv import KvLayout
-from inference_lab.engine.model_spec import (
+from inference_lab.core.engine.hardware_spec import Fabric, HardwareSpec, Link
+from inference_lab.core.engine.kv import KvLayout
+from inference_lab.core.engine.model_spec import (
     AttentionLayers,
     History,
     Indexer,
@@ -29,13 +29,13 @@ from inference_lab.engine.model_spec import (
     Routing,
     WeightStream,
 )
-from inference_lab.engine.policy import POLICIES
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
+from inference_lab.core.engine.policy import POLICIES
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
 
 if TYPE_CHECKING:
-    from inference_lab.engine.scheduler import Scheduler
-    from inference_lab.engine.step import Step
+    from inference_lab.core.engine.scheduler import Scheduler
+    from inference_lab.core.engine.step import Step
 
 BLOCK = 4
 LAYERS = (

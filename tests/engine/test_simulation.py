@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.deployment_spec import Deployment
 
     Build = Callable[[dict[str, Any]], Deployment]
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.engine.cluster import Cluster
-from inference_lab.engine.request import Request
-from inference_lab.engine.simulation import simulate
-from inference_lab.engine.statistics import Statistics, Summary, distribution
-from inference_lab.engine.timeline import Slice, Timeline
+from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.simulation import simulate
+from inference_lab.core.engine.statistics import Statistics, Summary, distribution
+from inference_lab.core.engine.timeline import Slice, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.engine.deployment_spec import Deployment
+    from inference_lab.core.engine.deployment_spec import Deployment
 
     Build = Callable[[dict[str, Any]], Deployment]
 

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from inference_lab.oracle import Usage, verify
+from inference_lab.core.oracle import Usage, verify
 from tests.wire.contract import MODES
 
 from .test_examples import GATEWAY, mended
@@ -21,7 +21,7 @@ from .test_examples import GATEWAY, mended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inference_lab.oracle import Verdict
+    from inference_lab.core.oracle import Verdict
     from inference_lab.testing import InferenceLab
 
 CHAT = "/v1/chat/completions"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.faults.axes import AXES
-from inference_lab.faults.leg_keys import LEG_KEYS
-from inference_lab.faults.modes import MODES
-from inference_lab.faults.values import Choice, Flag, SubChoice
+from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.leg_keys import LEG_KEYS
+from inference_lab.core.faults.modes import MODES
+from inference_lab.core.faults.values import Choice, Flag, SubChoice
 from tests.axes_frames import settings_of
 from tests.axes_scripts import served
 from tests.axes_tables import ERRORS, PRESETS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inference_lab.faults.modes import MODES as EVERY_MODE
+from inference_lab.core.faults.modes import MODES as EVERY_MODE
 
 from .contract import MODES
 from .rawclient import CHAT, COMPLETIONS, Connection, Received, request

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.faults.http_1_0 import UNSEEN
-from inference_lab.faults.modes import MODES as TABLE
+from inference_lab.core.faults.modes import MODES as TABLE
+from inference_lab.core.stream.http_1_0 import UNSEEN
 
 from .conftest import INSTANT, MODEL
 from .contract import ABRUPT_FIN, CURL_EXIT, ENDPOINTS, HELLO, MODES, Stream, expected_chunks, tag_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_lab.config.incident_file import read_incident
-from inference_lab.faults.modes import BASIC_MODES
+from inference_lab.core.faults.modes import BASIC_MODES
 from inference_lab.record.command import main as record
 
 from .conftest import INSTANT, MODEL

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.oracle import verify
+from inference_lab.core.oracle import verify
 from tests.clients.families import FAMILIES
 from tests.clients.resume_client import CHAT, COMPLETIONS, DeathError, Reply, ResumeClient
 from tests.lab import REASONING, WORDS, files, write

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.journal.filters import EVERYTHING
+from inference_lab.core.journal.filters import EVERYTHING
 from inference_lab.storage.database import read_file
 
 from .prometheus import samples_of

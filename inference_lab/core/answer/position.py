@@ -1,0 +1,106 @@
+"""Where a request stands in its answer, from the prompt alone, so that any replica can continue it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from inference_lab.core.answer.place import Place
+from inference_lab.core.answer.reading import read, read_as_call
+from inference_lab.core.answer.region import Region, region_of, without_region
+from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.json_text import Ends, scan
+from inference_lab.core.prompts.calls import CallTarget, targets_of
+from inference_lab.core.tokens import digest, encode, tag_of
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A prompt's place in its answer.
+
+    `key` is the conversation's 64-bit key: the digest of the ids of the prompt proper. `tag` is that of the
+    region's words, else the key's short form. `proper` is the prompt proper's text and `region` the answer so
+    far; `place` is where that ends. `trapped` says that the region makes the model stop at once.
+    """
+
+    key: int
+    tag: str
+    proper: str
+    region: str
+    place: Place
+    trapped: bool = False
+
+    @property
+    def progress(self) -> int:
+        """Whole words passed on so far (k): over reasoning, content and each call, the last index + 1."""
+        return self.place.progress
+
+    @property
+    def first_tool(self) -> CallTarget:
+        """What a call would call that the request itself has no tools for: the first in the prompt's tools block."""
+        return _tools_of(self.proper)[0]
+
+    @property
+    def tools(self) -> list[CallTarget]:
+        """The function tools of the prompt's tools block."""
+        return _tools_of(self.proper)[:-1]
+
+    def call_place(self, style: Format, first: Sequence[CallTarget] = ()) -> Place | None:
+        """The region read as ending in a call's torn opening, where it could be something else too.
+
+        `first` is what its name may become before the tools of the prompt's own.
+        """
+        place = read_as_call(style, self.region, lambda: [*first, *_tools_of(self.proper)])
+        return place and msgspec.structs.replace(place, progress=self.place.progress)
+
+    def place_for(self, style: Format, targets: Sequence[CallTarget]) -> Place:
+        """The place of an answer that calls one of the `targets`: a torn name becomes the first that it fits."""
+        if not self.region:
+            return self.place
+        region = region_of(style, self.proper + self.region)
+        region = msgspec.structs.replace(region, text=self.region)
+        return read(style, region, self.tag, lambda: [*targets, *_tools_of(self.proper)])
+
+
+def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Position:
+    """Read a rendered prompt. `ids` are `encode(text)` where the caller has them already.
+
+    The tag is that of the last whole word; without one, a torn first word's letters count before the key's,
+    so that even a prompt that was rendered anew is continued.
+    """
+    region = region_of(style, text)
+    while region.text:
+        key = digest(encode(region.proper))
+        tag = tag_of(key)
+        place = read(style, region, tag, partial(_tools_of, region.proper))
+        if region.marked or (place.readable and place.progress):
+            trapped = region.text.endswith(style.traps)
+            return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
+        region = region.words_alone
+    return _fresh(style, region if region.marked else without_region(style, text), ids)
+
+
+def restarted(style: Format, position: Position) -> Position:
+    """The place of a server that takes no notice of the answer so far; the words keep their tag."""
+    region = region_of(style, position.proper)
+    fresh = _fresh(style, region if region.marked else without_region(style, position.proper), None)
+    return msgspec.structs.replace(fresh, key=position.key, tag=position.tag)
+
+
+def _fresh(style: Format, region: Region, ids: Sequence[int] | None) -> Position:
+    key = digest(encode(region.proper) if ids is None else ids)
+    tag = tag_of(key)
+    return Position(key, tag, region.proper, "", read(style, region, tag, list))
+
+
+def _tools_of(proper: str) -> list[CallTarget]:
+    """The tools block of a prompt, whichever format rendered it, and the tool called where none is there."""
+    targets: list[CallTarget] = []
+    for family in FORMATS.values():
+        opening = family.begin + family.tools_open
+        found = scan(proper, len(opening)) if proper.startswith(f"{opening}[") else None
+        if found and found.ends is Ends.WHOLE:
+            try:
+                targets += targets_of(msgspec.json.decode(proper[len(opening) : found.end]))
+            except (ValueError, RecursionError):
+                continue
+    return [*targets, CallTarget()]

@@ -1,0 +1,170 @@
+"""What a death says: its answer's pieces, cut at the fault point."""
+
+from __future__ import annotations
+
+import sys
+from itertools import accumulate, cycle, islice, repeat
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+
+from inference_lab.core.answer.pieces import Piece, Run
+from inference_lab.core.faults.death import ALL
+from inference_lab.core.stream.events import ONE_THOUGHT, ONE_WORD, Burst
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inference_lab.core.answer.pieces import Channel, Pieces
+    from inference_lab.core.faults.death import Death
+
+_E_ACUTE: Final = "é"
+_VARIED: Final = (1, 2, 4)
+_BURST_FRAMES: Final = 64
+_PACED_FRAMES: Final = 16
+"""Of a stream that has time: some kilobytes, which each of thousands holds."""
+
+
+class Source(Protocol):
+    """Where a death's answer comes from."""
+
+    @property
+    def finish(self) -> str:
+        """The finish reason of the whole answer."""
+
+    @property
+    def words(self) -> int:
+        """How many words the rest of the whole answer has."""
+
+    def endless(self, content: str) -> Pieces:
+        """The answer in one channel, without end; where it goes on behind its reasoning, all of it.
+
+        Raises:
+            ValueError: the answer so far has left this channel behind.
+        """
+
+
+class Cut:
+    """The answer of `death`, cut at the fault point.
+
+    `frames` content frames stand in front of it, `place` is the piece behind them. `is_whole` says that they are the
+    whole answer; `words` is how many words that has, `finish` its finish reason.
+
+    Raises:
+        ValueError: the answer so far has left the death's channel behind.
+    """
+
+    def __init__(self, death: Death, source: Source) -> None:
+        self._death = death
+        self.pieces = source.endless(death.content)
+        self.words = source.words
+        self.finish = source.finish
+        self.is_whole = death.after_chunks == ALL
+        self.frames = (
+            frames_in(source.words, death.tokens_per_frame) if self.is_whole else int(death.after_chunks)
+        )
+        self.place = source.words if self.is_whole else words_in(self.frames, death.tokens_per_frame)
+
+    @property
+    def last(self) -> Piece | None:
+        """What the last frame in front of the fault point says, if there is one."""
+        return frame_at(self.pieces, self.frames - 1, self._death.tokens_per_frame) if self.frames else None
+
+    @property
+    def torn(self) -> Piece:
+        """What the frame behind the fault point says, of which a part may go out."""
+        death = self._death
+        if self.is_whole:
+            piece = next(self.pieces.starting_at(self.place))
+        else:
+            piece = frame_at(self.pieces, self.frames, death.tokens_per_frame)
+        if death.tear.word == "utf8" and piece.words:
+            accent = _E_ACUTE.upper() if piece.channel == "reasoning" else _E_ACUTE
+            if not piece.delta.endswith(accent):
+                piece = msgspec.structs.replace(piece, delta=piece.delta + accent, raw=piece.raw + accent)
+        return piece
+
+
+def words_in(frames: int, tokens_per_frame: int | str) -> int:
+    """How many words so many frames hold."""
+    if isinstance(tokens_per_frame, str):
+        cycles, rest = divmod(frames, len(_VARIED))
+        return cycles * sum(_VARIED) + sum(_VARIED[:rest])
+    return frames * tokens_per_frame
+
+
+def frames_in(words: int, tokens_per_frame: int | str) -> int:
+    """How many frames so many words take."""
+    if isinstance(tokens_per_frame, str):
+        cycles, rest = divmod(words, sum(_VARIED))
+        return cycles * len(_VARIED) + sum(before < rest for before in (0, *accumulate(_VARIED[:-1])))
+    return -(-words // tokens_per_frame)
+
+
+def frame_at(pieces: Pieces, place: int, tokens_per_frame: int | str) -> Piece:
+    """The piece of frame `place`, without making those in front of it."""
+    return next(frames_from(pieces, place, tokens_per_frame))
+
+
+def frames_from(
+    pieces: Pieces, place: int, tokens_per_frame: int | str, words: int | None = None
+) -> Iterator[Piece]:
+    """The pieces of the frames from `place` on, each one frame's worth; up to so many `words` of the answer."""
+    start = words_in(place, tokens_per_frame)
+    single = pieces.starting_at(start)
+    if words is not None:
+        single = islice(single, max(0, words - start))
+    if tokens_per_frame == 1:
+        return single
+    if isinstance(tokens_per_frame, str):
+        return _merged(single, islice(cycle(_VARIED), place % len(_VARIED), None))
+    return _merged(single, repeat(tokens_per_frame))
+
+
+def bursts(
+    pieces: Pieces,
+    frames: int | None,
+    around: Callable[[Channel], tuple[bytes, bytes] | None],
+    *,
+    every_ms: int = 0,
+    awaited: bool = False,
+) -> Iterator[Burst | Piece]:
+    """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces.
+
+    `frames` None: all, of pieces that have an end. Nothing is said about the time between two of these; `every_ms` is
+    that within a burst, or each frame in it waits for its token, if they are `awaited`.
+    """
+    size = _PACED_FRAMES if every_ms or awaited else _BURST_FRAMES
+    left = sys.maxsize if frames is None else frames
+    for part in pieces.segments:
+        affixes = around(part.channel) if isinstance(part, Run) and part.channel != "call" else None
+        if isinstance(part, Piece) or affixes is None:
+            for piece in islice((part,) if isinstance(part, Piece) else part, left):
+                left -= 1
+                yield piece
+            continue
+        stop = part.start + left if part.stop is None else min(part.stop, part.start + left)
+        told = ONE_WORD if part.channel == "text" else ONE_THOUGHT
+        for start in range(part.start, stop, size):
+            words = part.framed(start, min(stop, start + size), *affixes)
+            yield Burst(words, every_ms, told, awaited)
+        left -= stop - part.start
+
+
+def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
+    """So many pieces in one, of one channel each: a frame has a place for one only."""
+    ahead = next(pieces, None)
+    for size in sizes:
+        group: list[Piece] = []
+        while ahead is not None and len(group) < size and ahead.channel == (group or [ahead])[0].channel:
+            group.append(ahead)
+            ahead = next(pieces, None)
+        if not group:
+            return
+        yield msgspec.structs.replace(
+            group[0],
+            delta="".join(piece.delta for piece in group),
+            raw="".join(piece.raw for piece in group),
+            token_count=sum(piece.token_count for piece in group),
+            words=sum(piece.words for piece in group),
+        )

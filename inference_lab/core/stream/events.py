@@ -1,0 +1,200 @@
+"""The events of a script: what a response does, as values, before any socket is involved.
+
+Two more stand only inside the making of a script: a torn frame before it is cut, and the fault point.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from inference_lab.core.answer.end import SILENCE, Spoken
+from inference_lab.core.answer.pieces import Piece
+from inference_lab.core.faults.death import Close
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from inference_lab.core.answer.pieces import Pieces
+
+
+class Head(msgspec.Struct, frozen=True):
+    """The response's status and headers (lower-case names).
+
+    The body is framed in chunks, and with `content_length` carries that header; `chunked` false: as the bytes come.
+    After a whole response a connection that stays idle for `idle_ms` is closed.
+    """
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    chunked: bool = True
+    content_length: int | None = None
+    idle_ms: int | None = None
+
+
+class Said(msgspec.Struct, frozen=True, gc=False):
+    """What has been said once a piece of a stream is out, to a client that reads as an SSE parser does.
+
+    Whole content frames, whole words of the answer (one that is said again counts once), `[DONE]`, and `spoken`, which
+    decides how the answer ended. `usage` is the last one's JSON, `calls` are fragments of calls' arguments, each after
+    its call's number. `unreadable`: it ends with a frame that is no JSON, and that no text follows. `hangs`: there will
+    be nothing but heartbeats any more.
+    """
+
+    content_frames: int = 0
+    words: int = 0
+    done: bool = False
+    spoken: Spoken = SILENCE
+    usage: bytes | None = None
+    unreadable: bool = False
+    hangs: bool = False
+    calls: tuple[tuple[int, str], ...] = ()
+
+    def __add__(self, other: Said) -> Said:
+        """What both said, the other after this one."""
+        both = self.then(other)
+        calls = self.calls + other.calls
+        return msgspec.structs.replace(both, calls=calls) if calls else both
+
+    def then(self, other: Said) -> Said:
+        """As the sum, without the text of the calls: it costs the same however much has been said."""
+        return Said(
+            self.content_frames + other.content_frames,
+            self.words + other.words,
+            self.done or other.done,
+            self.spoken if other.spoken is SILENCE else self.spoken + other.spoken,
+            self.usage if other.usage is None else other.usage,
+            other.unreadable or (self.unreadable and not other.content_frames),
+            self.hangs or other.hangs,
+        )
+
+    def again(self) -> Said:
+        """What saying it once more adds."""
+        return msgspec.structs.replace(self, words=0, spoken=SILENCE)
+
+    @property
+    def whole_spoken(self) -> Spoken:
+        """As `spoken`, when nothing more comes: a client fails at a last frame that it cannot read."""
+        return self.spoken + Spoken(error=True) if self.unreadable else self.spoken
+
+
+NOTHING: Final = Said()
+SAID_DONE: Final = Said(done=True)
+HANGING: Final = Said(hangs=True)
+UNREADABLE: Final = Said(unreadable=True)
+AN_ERROR: Final = Said(spoken=Spoken(error=True))
+_TEXT: Final = Spoken(text=True)
+_THOUGHT: Final = Spoken(reasoning=True)
+ONE_WORD: Final = Said(content_frames=1, words=1, spoken=_TEXT)
+ONE_THOUGHT: Final = Said(content_frames=1, words=1, spoken=_THOUGHT)
+
+
+def said_of(piece: Piece) -> Said:
+    """What a content frame says that carries this piece."""
+    if piece.channel == "call":
+        is_closed = piece.delta.endswith('"}')  # no word has a quote in it
+        spoken = Spoken(calls_begun=int(piece.name is not None), calls_closed=int(is_closed))
+        is_told = piece.delta or piece.name is not None
+        calls = ((piece.call, piece.delta),) if is_told else ()
+        return Said(content_frames=1, words=piece.words, spoken=spoken, calls=calls)
+    if piece.words == 1:
+        return ONE_WORD if piece.channel == "text" else ONE_THOUGHT
+    return Said(1, piece.words, spoken=_TEXT if piece.channel == "text" else _THOUGHT)
+
+
+def said_of_whole(pieces: Pieces, finish: str, usage: bytes) -> Said:
+    """What a JSON answer says that holds all of these pieces; it has no frames."""
+    told = Said(spoken=Spoken(finish=finish), usage=usage)
+    for part in pieces.segments:
+        if isinstance(part, Piece):
+            told += said_of(part)
+        elif part.channel == "call":
+            told = sum(map(said_of, part), told)
+        elif part.stop is not None and part.stop > part.start:
+            told += Said(words=part.stop - part.start, spoken=_TEXT if part.channel == "text" else _THOUGHT)
+    return msgspec.structs.replace(told, content_frames=0)
+
+
+def finished(reason: str, usage: bytes | None = None) -> Said:
+    """What a frame says that carries a finish reason, of which an empty one is none."""
+    return Said(spoken=Spoken(finish=reason or None), usage=usage)
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False):
+    """Bytes to put on the wire as one HTTP chunk; `alone`: in a send of its own."""
+
+    data: bytes
+    alone: bool = False
+    said: Said = NOTHING
+
+
+class Burst(msgspec.Struct, frozen=True, gc=False):
+    """Content frames of a word each, each `every_ms` after the one before: what a plain stream mostly consists of.
+
+    `said` is what each of them says. `awaited`: each but the first is due with one more token of the engine instead.
+    """
+
+    frames: list[bytes]
+    every_ms: int = 0
+    said: Said = ONE_WORD
+    awaited: bool = False
+
+
+class Raw(msgspec.Struct, frozen=True, gc=False):
+    """Bytes to put on the wire as they are: broken framing, or a piece of a chunk.
+
+    `is_framing`: they are only what chunks have around their data, which a stream without chunks goes without.
+    """
+
+    data: bytes
+    said: Said = NOTHING
+    is_framing: bool = False
+
+
+class Pause(msgspec.Struct, frozen=True, gc=False):
+    """The next event is due `ms` milliseconds (up to u64) after the moment this one was due."""
+
+    ms: int
+
+
+class Await(msgspec.Struct, frozen=True, gc=False):
+    """The next event is due once the engine has produced `tokens` more tokens."""
+
+    tokens: int
+
+
+class Torn(msgspec.Struct, frozen=True, gc=False):
+    """A whole frame of which only a part is to go out, once it is spelled as the stream wants it.
+
+    `said` is what the whole of it would say.
+    """
+
+    data: bytes
+    said: Said
+
+
+class FaultPoint(msgspec.Struct, frozen=True, gc=False):
+    """A mark between two events: the N content frames are out. Framing breaks here, if it is to break."""
+
+
+FAULT_POINT: Final = FaultPoint()
+
+Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close
+Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Torn | FaultPoint
+
+_Of = TypeVar("_Of", Event, Draft)
+
+
+def single(events: Iterable[_Of]) -> Iterator[_Of]:
+    """The events with each burst as the frames and pauses it stands for."""
+    for event in events:
+        if isinstance(event, Burst):
+            for place, frame in enumerate(event.frames):
+                if place and event.every_ms:
+                    yield Pause(event.every_ms)
+                elif place and event.awaited:
+                    yield Await(1)
+                yield Frame(frame, said=event.said)
+        else:
+            yield event

@@ -1,1 +1,0 @@
-"""Core: how much of its answer a prompt already holds: where it stands, and which leg it asks for."""
