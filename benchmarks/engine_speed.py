@@ -40,7 +40,7 @@ def measure(scenario: dict[str, Any]) -> float:
 def main() -> None:
     """Print the median of several runs per trace."""
     repeats = int(sys.argv[1]) if len(sys.argv) > 1 else 5
-    scenarios = json.loads((ROOT / "tests/golden/schedule.json").read_text())["scenarios"]
+    scenarios = json.loads((ROOT / "tests/support/golden/schedule.json").read_text())["scenarios"]
     for scenario in scenarios:
         if scenario["name"].startswith("soak_"):
             rates = sorted(measure(scenario) for _ in range(repeats))

@@ -17,8 +17,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.clients import litellm_router, meetings, nginx_proxy
-from tests.wire.server import CONSOLE, start
+from tests.support.clients import litellm_router, meetings, nginx_proxy
+from tests.support.server import CONSOLE, start
 
 
 def main() -> None:

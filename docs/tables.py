@@ -7,7 +7,7 @@ A table stands between two markers, the first of which names it: `modes`, `axes`
     <!-- table axes -->
     <!-- /table -->
 
-tests/wire/test_documentation.py compares the file with what this writes.
+tests/docs/test_documentation.py compares the file with what this writes.
 """
 
 from __future__ import annotations

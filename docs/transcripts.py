@@ -14,7 +14,7 @@ The first word is `chat` or `leg`, the rest the fault header. Between the marker
 
 stand commands behind `$ `, which one shell runs in their order, with what they write behind each. The server runs a
 config of its own, with no latency, so that nothing here changes when configs/ does.
-tests/wire/test_documentation.py compares the files with a new recording.
+tests/docs/test_documentation.py compares the files with a new recording.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from tests.lab import MemoryLab, files, write
+from tests.support.lab import MemoryLab, files, write
 
 if TYPE_CHECKING:
     from pathlib import Path

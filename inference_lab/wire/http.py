@@ -1,6 +1,6 @@
 """HTTP/1.1 as this server speaks it: Site and Channel with the limits and manners of docs/wire.md.
 
-Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
 `HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect`, `_waitingForTransport`
 (twisted/web/http.py).
 """

@@ -1,6 +1,6 @@
 """A request of ours, and the response that belongs to it: its body within limits, its stream's head, its chunks.
 
-Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
 `HTTPChannel._command`, `_path`, `_version` (twisted/web/http.py).
 """
 

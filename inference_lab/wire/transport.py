@@ -1,6 +1,6 @@
 """Connections: a TCP transport that sends at once, and what can be asked of any transport under a response.
 
-Private Twisted names used here, each guarded by tests/wire/test_twisted_internals.py:
+Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
 `FileDescriptor._tempDataLen`, `_writeDisconnected` (twisted/internet/abstract.py);
 `TLSMemoryBIOProtocol._appSendBuffer`, `BufferingTLSTransport._aggregator` and its `_buffer`
 (twisted/protocols/tls.py).

@@ -4,7 +4,7 @@ Two thousand requests that come together would be one turn of a second and more,
 kernel tells of sockets that are left in the next turns, in their order. A request takes ten times as long to answer as
 to read, so those beyond a few wait in a line, and who asks for `/health` not behind them.
 
-Private Twisted name used here, guarded by tests/wire/test_twisted_internals.py:
+Private Twisted name used here, guarded by tests/socket/test_twisted_internals.py:
 `EPollReactor._poller` (twisted/internet/epollreactor.py).
 """
 

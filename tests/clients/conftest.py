@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.clients.meetings import CONFIG
-from tests.wire.server import start
+from tests.support.clients.meetings import CONFIG
+from tests.support.server import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

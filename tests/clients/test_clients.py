@@ -11,8 +11,8 @@ from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.faults.death import ALL
 from inference_lab.core.faults.leg_keys import leg_key
 from inference_lab.core.faults.modes import MODES, OK
-from tests.clients.libraries import CLIENTS
-from tests.clients.meetings import FILE, SAID, TOKENS, Meeting, meet, meet_everywhere, rows, written
+from tests.support.clients.libraries import CLIENTS
+from tests.support.clients.meetings import FILE, SAID, TOKENS, Meeting, meet, meet_everywhere, rows, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable

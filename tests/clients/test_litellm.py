@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.clients.litellm_router import CONFIG, IS_SET_UP, WORDS, answers, rows, written
-from tests.clients.meetings import FILE
-from tests.wire.server import start
+from tests.support.clients.litellm_router import CONFIG, IS_SET_UP, WORDS, answers, rows, written
+from tests.support.clients.meetings import FILE
+from tests.support.server import start
 
 if TYPE_CHECKING:
-    from tests.clients.litellm_router import Answer
+    from tests.support.clients.litellm_router import Answer
 
 pytestmark = [
     pytest.mark.clients,

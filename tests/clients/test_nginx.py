@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from tests.clients.meetings import FILE
-from tests.clients.nginx_proxy import CONFIG, NGINX, WAYS, Passed, met, nginx, rows, written
-from tests.wire.contract import ABRUPT_FIN, GRACEFUL
-from tests.wire.rawclient import exchange, request
-from tests.wire.server import Server, start
+from tests.reference_model.contract import ABRUPT_FIN, GRACEFUL
+from tests.support.clients.meetings import FILE
+from tests.support.clients.nginx_proxy import CONFIG, NGINX, WAYS, Passed, met, nginx, rows, written
+from tests.support.rawclient import exchange, request
+from tests.support.server import Server, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,99 @@
+"""The documents against the program: transcripts, modes and options say what is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from inference_lab.service.settings import DEFAULT_HOST, DEFAULT_PORT
+from inference_lab.tap import Options
+from tests.reference_model.contract import MODES as ELEVEN
+from tests.support.paths import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+
+HINT = "record it again: .venv-dev/bin/python docs/transcripts.py"
+
+
+def script(name: str) -> Any:
+    """A script beside the documents, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(text: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading, its head left out."""
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ", maxsplit=1)[0]
+    lines = re.findall(r"^\|(.*)\|$", section, re.MULTILINE)
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in lines[2:]]
+
+
+def test_the_transcripts_are_what_a_server_and_curl_say_today() -> None:
+    if shutil.which("curl") is None:
+        pytest.fail("curl is missing: the transcripts are recorded with it", pytrace=False)
+    recorder = script("transcripts")
+    with recorder.server() as url:
+        for file in recorder.FILES:
+            text = file.read_text(encoding="utf-8")
+            if recorder.recorded(url, text) != text:
+                pytest.fail(f"{file.relative_to(ROOT)} is out of date; {HINT}", pytrace=False)
+
+
+def test_the_tables_of_faults_are_what_the_program_says() -> None:
+    tables = script("tables")
+    names = re.findall(r"<!-- table (\w+) -->", FAULTS)
+    assert names == ["modes", "axes", "errors", "constraints"]
+    if tables.written(FAULTS) != FAULTS:
+        pytest.fail("docs/faults.md is out of date; write it again: .venv-dev/bin/python docs/tables.py")
+
+
+def test_both_documents_give_the_bodies_that_the_transcripts_were_recorded_with() -> None:
+    for _, variable, body in script("transcripts").BODIES.values():
+        for text in (README, FAULTS):
+            assert f"{variable}='{body}'" in text
+
+
+def test_every_mode_has_a_heading_with_a_transcript_in_the_order_of_the_table() -> None:
+    sections = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", FAULTS, re.MULTILINE | re.DOTALL))
+    assert [heading for heading in sections if heading in ELEVEN] == list(ELEVEN)
+    for mode in ELEVEN:
+        assert f"<!-- transcript chat {mode};" in sections[mode], mode
+    assert "<!-- transcript chat cut_mid_frame;utf8=true;" in sections["cut_mid_frame"]
+
+
+def test_the_readme_lists_the_modes_that_there_are() -> None:
+    assert [cells[0] for cells in rows(README, "The eleven modes")] == [f"`{mode}`" for mode in ELEVEN]
+
+
+def test_the_readme_lists_the_options_that_there_are_with_their_defaults() -> None:
+    listed = {cells[0].split("`")[1].split(" ")[0]: cells[1].strip("`") for cells in rows(README, "Options")}
+    own = {"host": DEFAULT_HOST, "port": str(DEFAULT_PORT)}  # settled after parsing, so Options holds None
+    parameters = {f"--{name}": own.get(name, default) for name, _, default, _ in Options.optParameters}
+    flags = {f"--{name}": None for name, _, _ in Options.optFlags}
+    own_ways = {f"--{name.removeprefix('opt_')}" for name in dir(Options) if name.startswith("opt_")}
+    assert {"--version", "--help"} <= own_ways
+    assert listed.keys() == {*parameters, *flags, *own_ways}
+    for option, default in parameters.items():
+        if default is not None:
+            assert listed[option] == default, option
+
+
+def test_every_file_that_a_document_links_to_exists() -> None:
+    for file in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8")):
+            assert (file.parent / target).exists(), f"{file.name}: {target}"
+
+
+def test_the_cut_inside_a_character_is_recorded_with_its_last_byte_escaped() -> None:
+    start = FAULTS.index("<!-- transcript chat cut_mid_frame;utf8=true")
+    block = FAULTS[start : FAULTS.index("<!-- /transcript -->", start)]
+    assert "\\xc3\nexit 18, no line feed in front of it\n" in block

@@ -1,0 +1,124 @@
+"""Directives as scripts, without a server: what the core makes of one, and the bytes that a player puts on the wire."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import islice
+
+from inference_lab.core.answer.answer import Limits
+from inference_lab.core.answer.dialect_shapes import DialectShape
+from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.answer.position import locate, restarted
+from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
+from inference_lab.core.answer.templates import LAB
+from inference_lab.core.faults.death import Close, Death
+from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.leg_keys import on_leg
+from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Raw, single
+from inference_lab.core.stream.script import fault_script
+from inference_lab.web.checks import without_effect as without_effect_on
+from inference_lab.web.source import AnswerSource, answer_of
+from tests.reference_model.contract import CHAT, COMPLETIONS, Stream, word
+from tests.reference_model.frames import Answer
+from tests.reference_model.model import Response, respond
+from tests.support.axes_values import directive_of
+
+WORDS, PROMPT_TOKENS, REASONING = 10, 5, 4
+FRESH = locate(LAB, "p266")
+PASSED_ON = 5
+LEG = locate(LAB, "p266" + "".join(word("qu", index) for index in range(PASSED_ON)))
+"""Where a request stands that asks for the rest of an answer."""
+CALL = CallTarget("get_current_weather", "location")
+IDENTS = {CHAT: "chatcmpl-0", COMPLETIONS: "cmpl-0"}
+ENDS = {
+    Close.TERMINATOR: "keep",
+    Close.COMPLETE: "keep",
+    Close.FIN: "fin",
+    Close.TLS_RAW: "fin",
+    Close.RST: "rst",
+    Close.HANG: "open",
+    Close.STALE: "stale",
+}
+
+
+def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
+    stream = Stream(endpoint, IDENTS[endpoint], 1, "m", "qu")
+    return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0, reasons=REASONING)
+
+
+def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True) -> list[Event]:
+    """The events, an endless stream's only so far as the model goes; `streaming` is what the request asked for."""
+    chat = endpoint == CHAT
+    position = LEG if leg else FRESH
+    if leg:
+        found = on_leg(death, PASSED_ON)
+        assert found is not None
+        death = found
+    if death.restart:
+        position = restarted(LAB, position)
+    plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS), chat=chat)
+    events = single(
+        fault_script(
+            death,
+            shape_for(endpoint, death),
+            AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
+            prompt_tokens=PROMPT_TOKENS,
+            include_usage=True,
+            whole=lambda: (respond("json_200", answer_for(endpoint)).wire, NOTHING),
+            streaming=streaming,
+        )
+    )
+    return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else 600))
+
+
+def played(events: list[Event]) -> Response:
+    """What a player makes of a script; the head as a test sees it."""
+    head = events[0] if isinstance(events[0], Head) else None
+    wire = b""
+    for event in events:
+        if isinstance(event, Raw) or (isinstance(event, Frame) and not (head and head.chunked)):
+            wire += event.data
+        elif isinstance(event, Frame):
+            wire += b"%x\r\n%b\r\n" % (len(event.data), event.data)
+    close = events[-1]
+    if not isinstance(close, Close):
+        return Response(wire, "open", 200, endless=True)
+    if close is Close.TERMINATOR and head is not None and head.chunked:
+        wire += b"0\r\n\r\n"
+    end = "idle" if head is not None and head.idle_ms is not None else ENDS[close]
+    if head is None:
+        return Response(wire, end, 0)
+    headers = {name.decode(): value.decode() for name, value in head.headers}
+    if head.content_length is not None:
+        headers["content-length"] = str(head.content_length)
+    if head.chunked:
+        headers["transfer-encoding"] = "chunked"
+    return Response(wire, end, head.status, tuple(headers.items()))
+
+
+def shape_for(endpoint: str, death: Death) -> Shape:
+    completion = Completion(IDENTS[endpoint], 1, "m")
+    chat = endpoint == CHAT
+    if death.dialect is not None:
+        return DialectShape(DIALECTS[death.dialect], completion, is_chat=chat, usage_asked=True)
+    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+
+
+@lru_cache(maxsize=4096)
+def served(
+    settings: tuple[tuple[str, str], ...], endpoint: str, *, leg: bool = False, streaming: bool = True
+) -> list[Event] | None:
+    """The script, on the first leg or a later one; None for a refusal, which must give a reason in one line."""
+    directive = directive_of(settings)
+    try:
+        fault = parse_directive(directive)
+        reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
+        return None if reason else script_of(fault.death, endpoint, leg=leg, streaming=streaming)
+    except ValueError as error:
+        reason = str(error)
+        from_table = isinstance(error, DirectiveError)
+    assert reason.startswith("ok: ") == from_table, directive
+    assert "modes: " not in reason, directive
+    assert "\n" not in reason, directive
+    return None
