@@ -11,7 +11,6 @@ from msgspec import Struct
 from inference_lab.commands.offline import load_offline, offline_parser, read_json, run
 from inference_lab.commands.text_table import text_table
 from inference_lab.config.toml_reading import ConfigError, convert
-from inference_lab.core.engine.kv import rank_count
 from inference_lab.core.engine.roofline import Roofline
 from inference_lab.core.engine.units import U32, Count
 
@@ -65,7 +64,7 @@ def place(content: object, file: str, deployment: Deployment) -> list[BatchEntry
     entries = convert(content, tuple[BatchEntry, ...], file=file, where="")
     if not entries:
         raise ConfigError(f"{file}: the batch is empty, expected at least one entry")
-    ranks = rank_count(deployment)
+    ranks = deployment.rank_count
     placed: list[BatchEntry] = []
     turn = 0
     for index, entry in enumerate(entries):
@@ -89,7 +88,7 @@ def _spread(entry: BatchEntry, turn: int, ranks: int) -> Iterator[BatchEntry]:
 def price(batch: Sequence[BatchEntry], deployment: Deployment) -> StepCost:
     """What a step of `batch` costs."""
     roofline = Roofline(deployment)
-    works = [roofline.batch() for _ in range(rank_count(deployment))]
+    works = [roofline.batch() for _ in range(deployment.rank_count)]
     for entry in batch:
         works[entry.rank or 0].add(
             entry.context_tokens, entry.new_tokens, decode=entry.phase == "decode", count=entry.count

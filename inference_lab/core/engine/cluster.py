@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_lab.core.engine.kv import KvLayout, kv_capacity, rank_count
+from inference_lab.core.engine.kv import KvLayout
 from inference_lab.core.engine.replica import Replica
 from inference_lab.core.engine.roofline import Roofline
 from inference_lab.core.engine.router import Router
@@ -24,9 +24,9 @@ class Cluster:
     def __init__(self, deployment: Deployment) -> None:
         self.deployment = deployment
         self._layout = KvLayout(deployment.model, deployment.scheduler.block_size)
-        self.rank_blocks = kv_capacity(deployment, self._layout.block_bytes).rank_blocks
+        self.rank_blocks = deployment.kv_capacity(self._layout.block_bytes).rank_blocks
         roofline = Roofline(deployment)
-        self.rank_count = rank_count(deployment)
+        self.rank_count = deployment.rank_count
         self.replicas = [
             Replica(
                 deployment, roofline, self._layout, rank_count=self.rank_count, rank_blocks=self.rank_blocks

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from inference_lab.core.engine.hardware_spec import HardwareSpec
-from inference_lab.core.engine.kv import KvLayout, kv_capacity
+from inference_lab.core.engine.kv import KvCapacity, KvLayout
 from inference_lab.core.engine.model_spec import ModelSpec
 from inference_lab.core.engine.policy import POLICIES
 from inference_lab.core.engine.units import (
@@ -22,6 +22,7 @@ from inference_lab.core.engine.units import (
     NotNegative,
     Positive,
 )
+from inference_lab.core.engine.weights import projection_bytes, weight_bytes
 
 _POLICY_ALIASES: Final = {"sjf": "sof"}
 
@@ -135,7 +136,7 @@ class Deployment(Struct, frozen=True):
             force_setattr(self, "replicas", 1)
         if self.tp % self.ep:
             raise ValueError(f"ep is {self.ep}, expected a divisor of tp ({self.tp})")
-        workers = self.replicas * (self.tp if self.dp_attention else 1)
+        workers = self.replicas * self.rank_count
         if workers > MOST_WORKERS:
             raise ValueError(
                 f"replicas is {self.replicas}, which makes {workers} workers; at most {MOST_WORKERS}"
@@ -159,7 +160,7 @@ class Deployment(Struct, frozen=True):
 
     def _refuse_without_kv(self) -> None:
         block_bytes = KvLayout(self.model, self.scheduler.block_size).block_bytes
-        capacity = kv_capacity(self, block_bytes)
+        capacity = self.kv_capacity(block_bytes)
         if capacity.rank_blocks > 0:
             return
         block = f"one block of {block_bytes} bytes per rank"
@@ -169,6 +170,23 @@ class Deployment(Struct, frozen=True):
             f"tp is {self.tp}, which leaves less than {block} for KV: the weights take"
             f" {capacity.weight_bytes} bytes of {capacity.usable_bytes}; expected more GPUs or memory"
         )
+
+    @property
+    def rank_count(self) -> int:
+        """KV domains of a replica, each with a scheduler of its own: with dp_attention every GPU is one."""
+        return self.tp if self.dp_attention else 1
+
+    def kv_capacity(self, block_bytes: int) -> KvCapacity:
+        """The KV memory that is left beside the weights.
+
+        With dp_attention every GPU holds the attention projections itself. Nothing else is reserved.
+        """
+        weights = weight_bytes(self.model) + (self.rank_count - 1) * projection_bytes(self.model)
+        options = self.scheduler
+        usable_bytes = int(self.hardware.memory_capacity * self.tp * options.gpu_memory_utilization)
+        replica_bytes = options.kv_cache_capacity or max(0, usable_bytes - weights)
+        rank_bytes = replica_bytes // self.rank_count
+        return KvCapacity(usable_bytes, weights, replica_bytes, rank_bytes, rank_bytes // block_bytes)
 
     @property
     def context_limit_tokens(self) -> int:

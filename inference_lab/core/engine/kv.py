@@ -10,10 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from inference_lab.core.engine.attention import AttentionTerms
-from inference_lab.core.engine.weights import projection_bytes, weight_bytes
 
 if TYPE_CHECKING:
-    from inference_lab.core.engine.deployment_spec import Deployment
     from inference_lab.core.engine.model_spec import ModelSpec
 
 
@@ -107,23 +105,3 @@ class KvCapacity(NamedTuple):
     replica_bytes: int
     rank_bytes: int
     rank_blocks: int
-
-
-def rank_count(deployment: Deployment) -> int:
-    """KV domains of a replica, each with a scheduler of its own: with dp_attention every GPU is one."""
-    return deployment.tp if deployment.dp_attention else 1
-
-
-def kv_capacity(deployment: Deployment, block_bytes: int) -> KvCapacity:
-    """The KV memory that `deployment` leaves beside the weights.
-
-    With dp_attention every GPU holds the attention projections itself. Nothing else is reserved.
-    """
-    weights = weight_bytes(deployment.model)
-    if deployment.dp_attention:
-        weights += (deployment.tp - 1) * projection_bytes(deployment.model)
-    options = deployment.scheduler
-    usable = int(deployment.hardware.memory_capacity * deployment.tp * options.gpu_memory_utilization)
-    replica_bytes = options.kv_cache_capacity or max(0, usable - weights)
-    rank_bytes = replica_bytes // rank_count(deployment)
-    return KvCapacity(usable, weights, replica_bytes, rank_bytes, rank_bytes // block_bytes)

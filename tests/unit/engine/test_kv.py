@@ -9,7 +9,7 @@ import pytest
 
 from inference_lab.catalog import Catalog
 from inference_lab.core.engine.attention import AttentionTerms
-from inference_lab.core.engine.kv import KvLayout, kv_capacity, rank_count
+from inference_lab.core.engine.kv import KvLayout
 from inference_lab.core.engine.model_spec import (
     AttentionLayers,
     History,
@@ -70,8 +70,8 @@ def test_a_deployment_has_as_many_blocks_as_in_the_reference(
     assert projection_bytes(model) == pair["attention_projection_bytes"]
     assert projection_params(model) == pair["attention_projection_params"]
     assert projection_dtype(model) == pair["projection_dtype"]
-    assert rank_count(deployment) == pair["workers_per_replica"]
-    capacity = kv_capacity(deployment, layout.block_bytes)
+    assert deployment.rank_count == pair["workers_per_replica"]
+    capacity = deployment.kv_capacity(layout.block_bytes)
     assert capacity.weight_bytes == pair["replica_weight_bytes"]
     assert capacity.replica_bytes == pair["replica_kv_bytes"]
     assert capacity.rank_bytes == pair["worker_kv_bytes"]
