@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from inference_lab.config.models import Loaded
 
 METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The directory of several processes' metrics, where prometheus-client is told of one (prometheus_client/values.py)."""
@@ -99,7 +101,20 @@ def _from_loop(reactor: Any, stop: Callable[[int], None], number: int, _: object
     reactor.callFromThread(stop, number)
 
 
-def notify_systemd(state: str) -> None:
+def announce(urls: Iterable[str], loaded: Loaded, more: str = "") -> None:
+    """Log the ready line, and tell systemd."""
+    names = ", ".join(model.name for model in loaded.models)
+    _log.info("ready: {urls} serving {names}{more}", urls=" and ".join(urls), names=names, more=more)
+    _notify_systemd("READY=1")
+
+
+def notify_stopping(drain_us: int) -> None:
+    """Tell systemd that the end has begun, and not to lose patience before it has come."""
+    more = f"\nEXTEND_TIMEOUT_USEC={drain_us + 5_000_000}" if drain_us else ""
+    _notify_systemd("STOPPING=1" + more)
+
+
+def _notify_systemd(state: str) -> None:
     """sd_notify(3): one datagram to the socket systemd names, if it does."""
     path = os.environ.get("NOTIFY_SOCKET")
     if path:

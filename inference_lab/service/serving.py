@@ -17,9 +17,10 @@ from inference_lab.config.models import Loaded, ServedModel, load
 from inference_lab.config.toml_reading import ConfigError, fit
 from inference_lab.core.engine.cluster import Cluster
 from inference_lab.service.process import (
+    announce,
     calm_collector,
     leave_others_metrics,
-    notify_systemd,
+    notify_stopping,
     on_further_signal,
     raise_file_limit,
     take_signals,
@@ -101,19 +102,6 @@ class LabService(Service):
     def _ready(self) -> None:
         calm_collector()
         announce(map(url_of, self._ports), self._serving.loaded)
-
-
-def notify_stopping(drain_us: int) -> None:
-    """Tell systemd that the end has begun, and not to lose patience before it has come."""
-    more = f"\nEXTEND_TIMEOUT_USEC={drain_us + 5_000_000}" if drain_us else ""
-    notify_systemd("STOPPING=1" + more)
-
-
-def announce(urls: Iterable[str], loaded: Loaded, more: str = "") -> None:
-    """The ready line, and systemd told."""
-    names = ", ".join(model.name for model in loaded.models)
-    _log.info("ready: {urls} serving {names}{more}", urls=" and ".join(urls), names=names, more=more)
-    notify_systemd("READY=1")
 
 
 class Serving:

@@ -28,12 +28,13 @@ from twisted.logger import Logger
 
 from inference_lab.service.process import (
     METRICS_VARIABLE,
+    announce,
     calm_collector,
     exit_with,
+    notify_stopping,
     on_further_signal,
     take_signals,
 )
-from inference_lab.service.serving import announce, notify_stopping
 from inference_lab.service.settings import BACKLOG, StartError
 from inference_lab.service.shared import Shared, make_shared
 from inference_lab.storage.database import DatabaseError, end_lost
