@@ -13,7 +13,7 @@ from inference_lab.config.toml_reading import ConfigError
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.one_line import one_line
-from inference_lab.web.preview import preview
+from inference_lab.core.stream.preview import preview
 
 if TYPE_CHECKING:
     from argparse import Namespace

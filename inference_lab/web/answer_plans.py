@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, TypeVar
 from inference_lab.core.answer.answer import Limits, healthy
 from inference_lab.core.answer.writer import Calls
 from inference_lab.core.errors import ApiError, invalid_request
-from inference_lab.core.faults.death import ALL, Death
 from inference_lab.core.prompts.calls import requires_call, targets_of
-from inference_lab.core.stream.content import words_in
+from inference_lab.core.stream.source import answer_of
 from inference_lab.core.tokens import FIRST_TEXT_WORD
 from inference_lab.web.endpoints import call_target_of, needs_tool
 from inference_lab.web.requests import Common
-from inference_lab.web.source import answer_of
 
 if TYPE_CHECKING:
     from inference_lab.core.answer.pieces import Pieces
     from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.faults.death import Death
     from inference_lab.core.prompts.calls import CallTarget
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
-    from inference_lab.web.source import AnswerSource
 
 _R = TypeVar("_R", bound=Common)
 
@@ -85,17 +83,6 @@ def require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None
             f"return_token_ids: words from {FIRST_TEXT_WORD} on have no id; ask for fewer tokens",
             "return_token_ids",
         )
-
-
-def pieces_made(death: Death, source: AnswerSource) -> int:
-    """How many pieces of the endless answer a death may show."""
-    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
-    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
-    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
-    if death.after_chunks == ALL:
-        return source.words + further
-    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
-    return max(shown, source.words + further) if death.then == "rest" else shown
 
 
 def fault_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, death: Death) -> Plan:

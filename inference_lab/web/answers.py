@@ -14,27 +14,27 @@ from inference_lab.core.answer.dialects import DIALECTS, LAB
 from inference_lab.core.answer.position import restarted
 from inference_lab.core.answer.shapes import ChatShape, Completion, Counts
 from inference_lab.core.errors import ApiError, bad_directive, overloaded
+from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.core.faults.trigger import CONFIGURED, choose
 from inference_lab.core.identity import FIXED_CREATED, response_digits
 from inference_lab.core.stream.events import finished, said_of_whole
 from inference_lab.core.stream.http_1_0 import without_chunks
 from inference_lab.core.stream.script import echo_script, fault_script, healthy_script
+from inference_lab.core.stream.source import AnswerSource, pieces_made
 from inference_lab.storage.attempts import Attempt, Attempts
 from inference_lab.web.answer_plans import (
     call_to_make,
     context_exceeded,
     engine_plan,
     fault_plan,
-    pieces_made,
     require_ids,
 )
-from inference_lab.web.checks import refuse_leg_keys, without_effect
+from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, echo_frames, echo_message
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
 from inference_lab.web.requests import Common, refuse_unknown_fields
-from inference_lab.web.source import AnswerSource
 from inference_lab.wire.engine_driver import Job
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Answers:
         if body.stream and trigger.fault is not None:
             trigger = msgspec.structs.replace(trigger, fault=trigger.fault.in_stream())
         request.trigger = trigger.word
-        tell_of_answer(request, served.style, prompt.position, trigger, asked)
+        tell_of_answer(request, served.style, prompt.position, trigger, asked.test)
         try:
             answer = self._chosen(request, endpoint, accepted, prompt, trigger)
         except ApiError:
@@ -181,7 +181,7 @@ class Answers:
             ValueError: this request cannot meet the fault.
         """
         counts = accepted.body.include_usage or origin == CONFIGURED
-        reason = without_effect(
+        reason = why_invisible(
             fault.death,
             fault.incident,
             secure=request.isSecure(),

@@ -8,19 +8,16 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import msgspec
 
 from inference_lab.core.errors import bad_directive, body_too_large, encoded_body, invalid_test_id, not_found
-from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.applies import NEEDS_STREAM, applies
 from inference_lab.core.faults.directive import not_utf8
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import TEST_ID
-from inference_lab.core.stream.http_1_0 import needs_http_1_1
 from inference_lab.web.recorded import tell_of_body
 from inference_lab.web.requests import Common, convert, read_values
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
-    from inference_lab.core.faults.death import Death
-    from inference_lab.core.faults.incident import Incident
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.request import LabRequest
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
 _PLANS: Final = 256
 FAULT_HEADER: Final = b"x-inference-lab-fault"
 TEST_HEADER: Final = b"x-test-id"
-NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
 _R = TypeVar("_R", bound=Common)
 
@@ -73,7 +69,7 @@ class Checks:
         tell_of_body(request, values, endpoint.kind)
         body = convert(values, endpoint.kind)
         endpoint.check(body)
-        if header_plan is not None and not acts(header_plan, streaming=bool(body.stream)):
+        if header_plan is not None and not applies(header_plan, streaming=bool(body.stream)):
             raise bad_directive(NEEDS_STREAM)
         served = self._models.find(body.model or "")
         request.model = served.tally
@@ -127,26 +123,6 @@ class Checks:
             raise bad_directive("fault headers are off; start the server with --enable-directives")
 
 
-def acts(plan: FaultPlan, *, streaming: bool) -> bool:
-    """Whether every element of a plan has an effect on a request, streaming or not.
-
-    The engine, as the fate of some leg of a list, answers either kind; and a plan that is nothing else, but says whose
-    test it is, has done its work.
-    """
-    faults = [element for element in plan.elements if not element.is_engine]
-    has_effect = bool(faults) or plan.test is not None
-    return streaming or (has_effect and all(fault.acts_without_stream for fault in faults))
-
-
-def acting(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | None:
-    """A model's own plan, if any of it applies to the request: what needs a stream leaves the others alone."""
-    if plan is None or acts(plan, streaming=streaming):
-        return plan
-    if any(fault.acts_without_stream and not fault.is_engine for fault in plan.elements):
-        return msgspec.structs.replace(plan, whole=True)
-    return None
-
-
 def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
     """Refuse a header's key that only a later leg can show, on a request that has passed on no word.
 
@@ -156,37 +132,6 @@ def refuse_leg_keys(header: FaultPlan | None, progress: int) -> None:
     key = None if header is None or progress else header.leg_key
     if key is not None:
         raise bad_directive(f"{key} goes with a later leg: this prompt holds no word of an answer")
-
-
-def without_effect(
-    death: Death,
-    incident: Incident | None = None,
-    *,
-    secure: bool,
-    chat: bool,
-    counts: bool,
-    kept: bool = True,
-    has_chunks: bool = True,
-) -> str | None:
-    """Why an endpoint or a connection cannot show a death, or the incident that it stands for; None if it can.
-
-    `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection;
-    `has_chunks`: it speaks HTTP/1.1.
-    """
-    if not chat:
-        for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
-            if getattr(death, key) in words:
-                return f"{key}={getattr(death, key)} is for chat, which has a role frame and deltas"
-    miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
-    if miscounts and death.usage == HEALTHY.usage and not counts:
-        return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
-    if death.close == "tls_raw" and not secure:
-        return "close=tls_raw needs TLS"
-    if not has_chunks and (reason := needs_http_1_1(death, incident)) is not None:
-        return reason
-    if death.close in {"idle_close", "stale"} and not kept:
-        return f"close={death.close} needs a connection that is kept: the request says connection: close"
-    return None
 
 
 def header_test_id(request: LabRequest) -> str | None:

@@ -10,9 +10,9 @@ from twisted.logger import Logger
 
 from inference_lab.core.answer.legs import directive_in
 from inference_lab.core.errors import ApiError, bad_directive
+from inference_lab.core.faults.applies import NEEDS_STREAM, applies, as_it_applies
 from inference_lab.core.faults.directive import DirectiveError, MalformedError
 from inference_lab.core.faults.plan import plan_from_prompt
-from inference_lab.web.checks import NEEDS_STREAM, acting, acts
 
 if TYPE_CHECKING:
     from inference_lab.core.faults.incident import Incidents
@@ -49,7 +49,7 @@ class Directives:
         self._incidents = incidents
         self._streaming = bool(accepted.body.stream)
         self.in_header = accepted.header_plan
-        self.configured = acting(accepted.served.config.fault, streaming=self._streaming)
+        self.configured = as_it_applies(accepted.served.config.fault, streaming=self._streaming)
 
     def acting_in_prompt(self) -> FaultPlan | None:
         """The prompt's faults.
@@ -58,7 +58,7 @@ class Directives:
             ApiError: 400 for what cannot be read, or cannot act on this request.
         """
         plan = self._in_prompt
-        if plan is not None and not acts(plan, streaming=self._streaming):
+        if plan is not None and not applies(plan, streaming=self._streaming):
             raise self._bad(NEEDS_STREAM)
         return plan
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.errors import bad_directive, invalid_request
 from inference_lab.core.faults.listing import listing
-from inference_lab.web.preview import preview
+from inference_lab.core.stream.preview import preview
 from inference_lab.web.query import query_of
 
 if TYPE_CHECKING:

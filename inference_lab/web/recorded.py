@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
-    from inference_lab.web.directives import Directives
     from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
@@ -43,7 +42,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
 
 
 def tell_of_answer(
-    request: LabRequest, style: Format, position: Position, trigger: Trigger, asked: Directives
+    request: LabRequest, style: Format, position: Position, trigger: Trigger, test: str | None
 ) -> None:
     """What answers it, and from which place of the answer on."""
     if request.recording is None:
@@ -52,7 +51,7 @@ def tell_of_answer(
     planned = source in {"header", "prompt", CONFIGURED}
     fault = trigger.fault
     request.recording.tell(
-        test=asked.test,
+        test=test,
         prompt=key_text(position.key),
         tag=position.tag,
         progress=progress,

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.oracle import Kind, verify
 from inference_lab.core.stream.events import Frame
-from inference_lab.web.checks import without_effect as without_effect_on
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.support.axes_scripts import script_of
 from tests.support.lab import MODEL, MemoryLab, write

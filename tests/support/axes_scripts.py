@@ -11,14 +11,14 @@ from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.core.answer.templates import LAB
+from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.death import Close, Death
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.leg_keys import on_leg
 from inference_lab.core.prompts.calls import CallTarget
 from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Raw, single
 from inference_lab.core.stream.script import fault_script
-from inference_lab.web.checks import without_effect as without_effect_on
-from inference_lab.web.source import AnswerSource, answer_of
+from inference_lab.core.stream.source import AnswerSource, answer_of
 from tests.reference_model.contract import CHAT, COMPLETIONS, Stream, word
 from tests.reference_model.frames import Answer
 from tests.reference_model.model import Response, respond

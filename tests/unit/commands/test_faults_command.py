@@ -13,7 +13,7 @@ from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.listing import modes
 from inference_lab.core.faults.modes import MODES
-from inference_lab.web.preview import MOST_EVENTS, MOST_LEGS, preview
+from inference_lab.core.stream.preview import MOST_EVENTS, MOST_LEGS, preview
 from tests.support.growth import calls_of
 from tests.support.lab import MODEL, MemoryLab, write
 from tests.support.rawclient import request

@@ -9,7 +9,7 @@ import pytest
 
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.oracle import verify
-from inference_lab.web.preview import preview
+from inference_lab.core.stream.preview import preview
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.support.axes_scripts import served
 from tests.support.axes_values import PAIRED, changes_of, settings_for

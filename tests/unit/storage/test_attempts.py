@@ -15,8 +15,8 @@ from inference_lab.core.answer.templates import LAB
 from inference_lab.core.errors import ApiError
 from inference_lab.core.faults.directive import DirectiveError
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.stream.preview import preview
 from inference_lab.storage.attempts import Attempts, prepare
-from inference_lab.web.preview import preview
 from tests.support.lab import MODEL, MemoryLab, files, write
 from tests.support.rawclient import request
 from tests.support.resuming import COMPLETIONS

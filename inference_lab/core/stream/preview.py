@@ -13,15 +13,15 @@ from inference_lab.core.answer.dialects import DIALECTS, LAB
 from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
 from inference_lab.core.stream.events import NOTHING, Frame, Head, Pause, Raw, single
 from inference_lab.core.stream.script import fault_script
+from inference_lab.core.stream.source import AnswerSource, answer_of
 from inference_lab.core.tokens import encode
-from inference_lab.web.checks import without_effect
-from inference_lab.web.source import AnswerSource, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat:
 
 def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     death = fault.death
-    reason = without_effect(death, secure=True, chat=chat, counts=True)
+    reason = why_invisible(death, secure=True, chat=chat, counts=True)
     if reason is not None:
         raise ValueError(f"{fault.mode}: {reason}")
     style = FORMATS["lab"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.answer.answer import call_pieces, fault_pieces, healthy, thinking_on
+from inference_lab.core.faults.death import ALL
 from inference_lab.core.stream.content import words_in
 
 if TYPE_CHECKING:
@@ -76,3 +77,14 @@ class AnswerSource:
             call=self._call,
             parallel=content == "tool_call_parallel",
         )
+
+
+def pieces_made(death: Death, source: AnswerSource) -> int:
+    """How many pieces of the endless answer a death may show."""
+    sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+    further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
+    further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
+    if death.after_chunks == ALL:
+        return source.words + further
+    shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
+    return max(shown, source.words + further) if death.then == "rest" else shown
