@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from inference_lab.config.models import Loaded, ServedModel, load
 from inference_lab.config.toml_reading import ConfigError, fit
 from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.service.process import (
     announce,
     calm_collector,
@@ -183,10 +184,10 @@ class Serving:
 
     def close(self) -> Deferred[None]:
         """Report what is still open as ended by the shutdown, and have the journal written."""
-        self.streams.end_all("shutdown")
+        self.streams.end_all(Unplanned.SHUTDOWN)
         self._metrics.stop()
         if self._recorder is not None:
-            self._recorder.end_all("shutdown")
+            self._recorder.end_all(Unplanned.SHUTDOWN)
         store, pages = self.store, self._pages
         if store is None or pages is None:
             return succeed(None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
 from inference_lab.core.journal.row import Row
 
@@ -273,7 +274,7 @@ def end_lost(path: str, process: int | None = None) -> None:
     """
     database = Database(path, 0)
     try:
-        database.end_open("server_lost", process)
+        database.end_open(Unplanned.SERVER_LOST, process)
     finally:
         database.close()
 

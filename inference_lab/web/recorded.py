@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.faults.trigger import CONFIGURED
 from inference_lab.core.identity import key_text
 from inference_lab.core.journal.calls import arguments_so_far, calls_in
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.request import LabRequest
-
-_HEALTHY_CLOSE: Final = "terminator"
 
 
 def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Common]) -> None:
@@ -58,7 +57,7 @@ def tell_of_answer(
         trigger=trigger.word,
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
         leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
-        ending_asked=_HEALTHY_CLOSE if fault is None else fault.death.close,
+        ending_asked=HEALTHY.close if fault is None else fault.death.close,
     )
     incident = None if fault is None else fault.incident
     heard = None if incident is None else incident.heard

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from twisted.python.failure import Failure
-
-READER_TIMEOUT: Final = "reader_timeout"
-CLIENT_LEFT: Final = "client_left"
 
 
 class Outcome(NamedTuple):

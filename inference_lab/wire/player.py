@@ -15,6 +15,7 @@ from zope.interface import implementer
 from inference_lab.core.answer.end import Spoken
 from inference_lab.core.faults.death import Close
 from inference_lab.core.journal.calls import SentCalls
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.stream.events import (
     NOTHING,
     ONE_THOUGHT,
@@ -28,7 +29,7 @@ from inference_lab.core.stream.events import (
     Raw,
     Said,
 )
-from inference_lab.wire.outcome import CLIENT_LEFT, READER_TIMEOUT, Outcome
+from inference_lab.wire.outcome import Outcome
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class Player:
                         self._latest_us[number & 3] = now_us
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
-            self.cut("defect", "a defect: reset")
+            self.cut(Unplanned.DEFECT, "a defect: reset")
 
     def _advance(self, now_us: int) -> None:
         batch: list[bytes] = []
@@ -369,7 +370,7 @@ class Player:
         ending = self._ending
         if ending is not None and ending.lost_bytes:
             text = f"reader made no progress: reset, {ending.lost_bytes} bytes lost"
-            outcome = Outcome(text, READER_TIMEOUT)
+            outcome = Outcome(text, Unplanned.READER_TIMEOUT)
         elif self._cause is not None:
             outcome = self._cause
         elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
@@ -377,9 +378,11 @@ class Player:
             outcome = Outcome(made.value, None if made is self._close else made.value)
         elif was_aborted(self.request.transport):  # by the channel, for what the client has sent
             is_stale = self._close is Close.STALE
-            outcome = Outcome("stale: reset") if is_stale else Outcome("pipelined: reset", "pipelined")
+            outcome = (
+                Outcome("stale: reset") if is_stale else Outcome("pipelined: reset", Unplanned.PIPELINED)
+            )
         else:
-            outcome = Outcome("client left", CLIENT_LEFT, result)
+            outcome = Outcome("client left", Unplanned.CLIENT_LEFT, result)
         self._finished(outcome)
 
     def _finished(self, outcome: Outcome) -> None:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
+from inference_lab.core.faults.death import Close
 from inference_lab.core.identity import TEST_ID
 from inference_lab.core.journal.calls import SentCalls
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.parameters import digest
 from inference_lab.core.journal.row import Row, split_headers
 from inference_lab.core.stream.events import NOTHING
-from inference_lab.wire.outcome import CLIENT_LEFT
 from inference_lab.wire.transport import forget_unsent, is_gone, lost_to, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.player import Player
     from inference_lab.wire.request import LabRequest
-
-REFUSED: Final = "refused"
 
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
@@ -151,7 +150,7 @@ class Recording:
             self._read = None
         known["status"] = status
         self._count(status)
-        if ending == CLIENT_LEFT:
+        if ending == Unplanned.CLIENT_LEFT:
             known.update(self._pace(now_us))
         self._player = None
         known["ending"] = ending or known.get("ending_asked") or plain_ending(status)
@@ -236,7 +235,7 @@ class Recording:
 
 def plain_ending(status: int | None) -> str:
     """How a whole answer ends that nobody asked anything of."""
-    return REFUSED if status is not None and status >= 400 else "terminator"
+    return Unplanned.REFUSED if status is not None and status >= 400 else Close.TERMINATOR.value
 
 
 class Recorder:

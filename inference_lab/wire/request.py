@@ -17,7 +17,7 @@ from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
 from inference_lab.core.errors import ApiError, body_too_large, draining, invalid_request, not_found
-from inference_lab.wire.outcome import CLIENT_LEFT
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.tally import NO_MODEL, Tally
 
 if TYPE_CHECKING:
@@ -192,8 +192,8 @@ class LabRequest(server.Request):
         if self.streaming or self.finished or not self._is_processed:
             return
         if self.recording is not None:
-            self.recording.end(None, CLIENT_LEFT, reason)
-        self.count(CLIENT_LEFT)
+            self.recording.end(None, Unplanned.CLIENT_LEFT, reason)
+        self.count(Unplanned.CLIENT_LEFT)
         _log.info("{request} ended: client left", request=self, recording=self.recording)
 
     def count(self, ending: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
-from inference_lab.wire.outcome import READER_TIMEOUT
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.player import Player
 from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 
@@ -142,7 +142,7 @@ class Streams:
             if player.stuck_us(now_us) >= self._timeout_us:
                 lost = unsent_bytes(player.request.transport)
                 player.cut(
-                    READER_TIMEOUT,
+                    Unplanned.READER_TIMEOUT,
                     f"reader made no progress for {self._timeout_us / 1e6:g} s: reset, {lost} bytes lost",
                 )
         if self._live:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.findings import Finding, Kind, Note, Remark
 from inference_lab.core.journal.parameters import changed
 
@@ -69,7 +70,7 @@ class Between:
             found.append(
                 Finding(Kind.AFTER_DONE, self._number, f"leg {self._number - 1} had come to its [DONE]")
             )
-        if before.ending != "client_left" or before.silent_ms is None:
+        if before.ending != Unplanned.CLIENT_LEFT or before.silent_ms is None:
             return
         if before.silent_ms >= SILENT_MS:
             noted.append(Note.GAVE_UP_ON_SILENCE)

@@ -20,6 +20,7 @@ from inference_lab.core.journal.between import (
     is_whole,
     overlap,
 )
+from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.filters import Filter
 from inference_lab.core.journal.findings import Finding, Kind, Note, Remark
 
@@ -158,7 +159,9 @@ def _end_of(last: Row) -> End:
 
 def _left_early(last: Row) -> bool:
     """Whether its client left it while it was talking."""
-    has_left = last.ending == "client_left" and last.silent_ms is not None and last.silent_ms < SILENT_MS
+    has_left = (
+        last.ending == Unplanned.CLIENT_LEFT and last.silent_ms is not None and last.silent_ms < SILENT_MS
+    )
     return has_left and is_talking(last) and not is_slow(last)
 
 

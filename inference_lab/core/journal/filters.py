@@ -11,6 +11,7 @@ import msgspec
 from inference_lab.core.faults.axes import CLOSES
 from inference_lab.core.faults.death import Close
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
+from inference_lab.core.journal.endings import Unplanned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ _MOST_COUNT: Final = 1_000_000
 _TRIGGERS: Final = ("header", "prompt", "config", "echo", "engine")
 _ENDINGS: Final = (
     *dict.fromkeys([*CLOSES, *(close.value for close in Close)]),
-    *("client_left", "reader_timeout", "refused", "pipelined", "shutdown", "server_lost", "defect"),
+    *(ending.value for ending in Unplanned),
 )
 _FORMS: Final = {
     "prompt": (re.compile("[0-9a-f]{16}"), "16 hex digits in lower case"),
