@@ -15,8 +15,8 @@ from inference_lab.config.toml_reading import (
     join_key,
     show_value,
 )
-from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.engine.deployment_spec import (
     Deployment,
     RoundRobin,

@@ -10,9 +10,10 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.core.answer.dialects import DIALECTS, LAB
 from inference_lab.core.answer.position import restarted
-from inference_lab.core.answer.shapes import ChatShape, Completion, Counts
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.contract import Completion, Counts
+from inference_lab.core.apis.dialects import DIALECTS, LAB
 from inference_lab.core.errors import ApiError, bad_directive, overloaded
 from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
@@ -40,8 +41,8 @@ from inference_lab.wire.engine_driver import Job
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_lab.core.answer.dialects import Dialect
     from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.apis.dialects import Dialect
     from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
@@ -223,7 +224,7 @@ class Answers:
         counts = Counts(prompt_tokens, answer.completion_tokens)
         script = fault_script(
             death,
-            endpoint.shape(body, completion, prompt, dialect, death.given_reasoning_key),
+            endpoint.writer(body, completion, prompt, dialect, death.given_reasoning_key),
             source,
             prompt_tokens=prompt_tokens,
             include_usage=body.include_usage,
@@ -258,8 +259,8 @@ class Answers:
     def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
         completion = self._fixed_completion(request, CHAT, accepted, "", LAB)
         counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
-        shape = ChatShape(completion)
-        frames = echo_frames(shape, echo)
+        writer = ChatWriter(completion)
+        frames = echo_frames(writer, echo)
         if not accepted.body.stream:
             if request.recording is not None:
                 said = sum((told for _, told in frames), finished(echo.finish_reason, counts.json()))
@@ -267,7 +268,7 @@ class Answers:
             whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
             return request.prepare_json(200, whole)
         script = echo_script(
-            shape,
+            writer,
             frames,
             echo.finish_reason,
             counts,
@@ -296,14 +297,14 @@ class Answers:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
         if accepted.body.stream:
-            shape = endpoint.shape(accepted.body, completion, prompt, dialect)
+            writer = endpoint.writer(accepted.body, completion, prompt, dialect)
 
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.
                 ticket = engine.submit(job, lambda count: player.on_tokens(count))  # noqa: PLW0108
                 tell_of_engine(request, ticket)
                 script = healthy_script(
-                    shape,
+                    writer,
                     plan.pieces,
                     plan.finish,
                     lambda: counts(ticket),

@@ -1,4 +1,4 @@
-"""The two completion endpoints as values: how each reads its prompt, shapes its frames and writes a whole answer."""
+"""The two completion endpoints as values: how each reads its prompt, writes its frames and writes a whole answer."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from inference_lab.core.answer.dialect_shapes import DialectShape
-from inference_lab.core.answer.dialects import LAB
 from inference_lab.core.answer.end import Spoken
 from inference_lab.core.answer.position import Position, locate
-from inference_lab.core.answer.shapes import (
-    ChatShape,
-    Completion,
-    CompletionsShape,
-    Counts,
-    Shape,
-    TellingIds,
-)
 from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.core.prompts.calls import CallTarget, call_target, requires_call, targets_of
@@ -30,9 +23,10 @@ from inference_lab.core.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
-    from inference_lab.core.answer.dialects import Dialect
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
+    from inference_lab.core.apis.dialects import Dialect
 
 _R = TypeVar("_R", bound=Common)
 _TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))
@@ -80,30 +74,15 @@ class Endpoint(Generic[_R]):
         """The echo-directive in the prompt, on the endpoint that has them."""
         raise NotImplementedError
 
-    def shape(
+    def writer(
         self,
         body: _R,
         completion: Completion,
         prompt: Prompt,
         dialect: Dialect = LAB,
         reasoning_key: str | None = None,
-    ) -> Shape:
-        """The frames of a stream; `reasoning_key` is that of a chat delta, else the dialect's."""
-        told = prompt.ids if body.return_token_ids else None
-        if dialect is not LAB:
-            return DialectShape(
-                dialect,
-                completion,
-                is_chat=self.is_chat,
-                usage_asked=body.include_usage,
-                reasoning_key=reasoning_key,
-                prompt_ids=told,
-            )
-        shape = self.lab_shape(completion, reasoning_key or LAB.reasoning_key)
-        return shape if told is None else TellingIds(shape, told)
-
-    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
-        """The frames of a stream in our own dialect."""
+    ) -> StreamWriter:
+        """The writer of a stream; `reasoning_key` is that of a chat delta, else the dialect's."""
         raise NotImplementedError
 
     def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
@@ -145,8 +124,21 @@ class _Chat(Endpoint[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
 
-    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
-        return ChatShape(completion, reasoning_key)
+    def writer(
+        self,
+        body: ChatRequest,
+        completion: Completion,
+        prompt: Prompt,
+        dialect: Dialect = LAB,
+        reasoning_key: str | None = None,
+    ) -> StreamWriter:
+        return ChatWriter(
+            completion,
+            dialect,
+            reasoning_key=reasoning_key,
+            usage_asked=body.include_usage,
+            prompt_ids=prompt.ids if body.return_token_ids else None,
+        )
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -204,9 +196,21 @@ class _Completions(Endpoint[CompletionsRequest]):
         del body  # echo-directives are a chat feature
         return None
 
-    def lab_shape(self, completion: Completion, reasoning_key: str) -> Shape:
+    def writer(
+        self,
+        body: CompletionsRequest,
+        completion: Completion,
+        prompt: Prompt,
+        dialect: Dialect = LAB,
+        reasoning_key: str | None = None,
+    ) -> StreamWriter:
         del reasoning_key  # raw text has no keys
-        return CompletionsShape(completion)
+        return CompletionsWriter(
+            completion,
+            dialect,
+            usage_asked=body.include_usage,
+            prompt_ids=prompt.ids if body.return_token_ids else None,
+        )
 
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -220,17 +224,17 @@ CHAT: Final = _Chat()
 COMPLETIONS: Final = _Completions()
 
 
-def echo_frames(shape: ChatShape, echo: Echo) -> list[tuple[bytes, Said]]:
+def echo_frames(writer: ChatWriter, echo: Echo) -> list[tuple[bytes, Said]]:
     """The content frames of an echo: its text cut before each blank, then two frames per call.
 
     Its words are the client's own: they tell no place in an answer.
     """
-    frames = [(shape.text(piece), _TEXT) for piece in echo.text_pieces]
+    frames = [(writer.text(piece), _TEXT) for piece in echo.text_pieces]
     announced: list[tuple[bytes, tuple[tuple[int, str], ...]]] = []
     for index, call in enumerate(echo.tool_calls):
         announced += [
-            (shape.announcement(index, call.name), ((index, ""),)),
-            (shape.arguments(index, call.arguments), ((index, call.arguments),)),
+            (writer.announcement(index, call.name), ((index, ""),)),
+            (writer.arguments(index, call.arguments), ((index, call.arguments),)),
         ]
     # Calls alone are read back: whether their arguments close, and say anything, is the client's own doing.
     told = said_in(frame for frame, _ in announced)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inference_lab.config.models import ServedModel
-from inference_lab.core.answer.dialects import DIALECTS, Dialect
 from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.apis.dialects import DIALECTS, Dialect
 from inference_lab.core.errors import ApiError
 from inference_lab.core.identity import FIXED_CREATED
 from inference_lab.wire.engine_driver import Engine

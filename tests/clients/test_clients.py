@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.death import ALL
 from inference_lab.core.faults.leg_keys import leg_key
 from inference_lab.core.faults.modes import MODES, OK

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.faults.directive import parse_directive

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import pytest
 
-from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.directive import parse_directive

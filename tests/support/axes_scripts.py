@@ -6,11 +6,12 @@ from functools import lru_cache
 from itertools import islice
 
 from inference_lab.core.answer.answer import Limits
-from inference_lab.core.answer.dialect_shapes import DialectShape
-from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.answer.position import locate, restarted
-from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.core.answer.templates import LAB
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion, StreamWriter
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.death import Close, Death
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
@@ -61,7 +62,7 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool
     events = single(
         fault_script(
             death,
-            shape_for(endpoint, death),
+            writer_for(endpoint, death),
             AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
             prompt_tokens=PROMPT_TOKENS,
             include_usage=True,
@@ -97,12 +98,11 @@ def played(events: list[Event]) -> Response:
     return Response(wire, end, head.status, tuple(headers.items()))
 
 
-def shape_for(endpoint: str, death: Death) -> Shape:
-    completion = Completion(IDENTS[endpoint], 1, "m")
-    chat = endpoint == CHAT
-    if death.dialect is not None:
-        return DialectShape(DIALECTS[death.dialect], completion, is_chat=chat, usage_asked=True)
-    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+def writer_for(endpoint: str, death: Death) -> StreamWriter:
+    completion, dialect = Completion(IDENTS[endpoint], 1, "m"), DIALECTS[death.dialect or "lab"]
+    if endpoint == CHAT:
+        return ChatWriter(completion, dialect, reasoning_key=death.given_reasoning_key, usage_asked=True)
+    return CompletionsWriter(completion, dialect, usage_asked=True)
 
 
 @lru_cache(maxsize=4096)

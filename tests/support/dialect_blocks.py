@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.apis.dialects import DIALECTS
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

@@ -130,19 +130,35 @@ class Pieces(msgspec.Struct, frozen=True):
             pieces -= size
         return total
 
-    def starting_at(self, place: int) -> Iterator[Piece]:
-        """The pieces from the `place`-th on; what lies in front is not made."""
+    def starting_at(self, place: int) -> "Pieces":
+        """The pieces from the `place`-th on; what lies before is not made."""
         for number, part in enumerate(self.segments):
             rest = self.segments[number + 1 :]
             if isinstance(part, Piece):
                 if not place:
-                    return iter(Pieces((part, *rest)))
+                    return Pieces((part, *rest))
                 place -= 1
             elif part.stop is None or place < part.stop - part.start:
-                return iter(Pieces((msgspec.structs.replace(part, start=part.start + place), *rest)))
+                return Pieces((msgspec.structs.replace(part, start=part.start + place), *rest))
             else:
                 place -= part.stop - part.start
-        return iter(())
+        return Pieces(())
+
+    def without_last(self) -> tuple["Pieces", Piece | None]:
+        """All but the last piece, and the last, None where there is none.
+
+        Raises:
+            ValueError: they have no end.
+        """
+        *before, last = self.segments or (None,)
+        if last is None or isinstance(last, Piece):
+            return Pieces(tuple(before)), last
+        if last.stop is None:
+            raise ValueError("an answer without end has no last piece")
+        if last.stop == last.start:
+            return Pieces(tuple(before)).without_last()
+        rest = msgspec.structs.replace(last, stop=last.stop - 1)
+        return Pieces((*before, rest)), next(iter(msgspec.structs.replace(last, start=last.stop - 1)))
 
     def reach(self, index: int, frames: int | None = None) -> bool:
         """Whether the first `frames` pieces (None: all) hold word `index` of a channel or a later one; at once."""

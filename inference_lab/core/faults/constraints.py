@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from inference_lab.core.answer.dialects import LAB
+from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.faults.death import (
     ALL,
     DEFAULTS,

@@ -17,7 +17,7 @@ from inference_lab.core.stream.read_back import said_in
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_lab.core.answer.shapes import Completion
+    from inference_lab.core.apis.contract import Completion
     from inference_lab.core.faults.death import Death
     from inference_lab.core.stream.events import Said
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
-from inference_lab.core.answer.shapes import Completion
+from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.grammar import shown
 from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Pause, Raw

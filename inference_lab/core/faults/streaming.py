@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from inference_lab.core.answer.dialects import LAB
+from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
 from inference_lab.core.faults.leg_keys import CONTENT_KEYS, LEG_KEYS
 from inference_lab.core.stream.sse import KEYS as SSE_KEYS

@@ -13,9 +13,10 @@ from inference_lab.core.faults.death import ALL
 from inference_lab.core.stream.events import ONE_THOUGHT, ONE_WORD, Burst
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from inference_lab.core.answer.pieces import Channel, Pieces
+    from inference_lab.core.answer.pieces import Pieces
+    from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
 
 _E_ACUTE: Final = "é"
@@ -75,7 +76,7 @@ class Cut:
         """What the frame behind the fault point says, of which a part may go out."""
         death = self._death
         if self.is_whole:
-            piece = next(self.pieces.starting_at(self.place))
+            piece = next(iter(self.pieces.starting_at(self.place)))
         else:
             piece = frame_at(self.pieces, self.frames, death.tokens_per_frame)
         if death.tear.word == "utf8" and piece.words:
@@ -111,7 +112,7 @@ def frames_from(
 ) -> Iterator[Piece]:
     """The pieces of the frames from `place` on, each one frame's worth; up to so many `words` of the answer."""
     start = words_in(place, tokens_per_frame)
-    single = pieces.starting_at(start)
+    single = iter(pieces.starting_at(start))
     if words is not None:
         single = islice(single, max(0, words - start))
     if tokens_per_frame == 1:
@@ -122,23 +123,23 @@ def frames_from(
 
 
 def bursts(
-    pieces: Pieces,
-    frames: int | None,
-    around: Callable[[Channel], tuple[bytes, bytes] | None],
-    *,
-    every_ms: int = 0,
-    awaited: bool = False,
+    pieces: Pieces, frames: int | None, writer: StreamWriter, *, every_ms: int = 0, awaited: bool = False
 ) -> Iterator[Burst | Piece]:
-    """The first so many frames: words of runs many at once, between what `around` says; the rest as pieces.
+    """The first so many frames: words of runs many at once, where they differ in their text alone; others as pieces.
 
     `frames` None: all, of pieces that have an end. Nothing is said about the time between two of these; `every_ms` is
     that within a burst, or each frame in it waits for its token, if they are `awaited`.
     """
     size = _PACED_FRAMES if every_ms or awaited else _BURST_FRAMES
     left = sys.maxsize if frames is None else frames
+    if not writer.is_first_alike and left:
+        yield from islice(pieces, 1)
+        pieces = pieces.starting_at(1)
+        left -= 1
     for part in pieces.segments:
-        affixes = around(part.channel) if isinstance(part, Run) and part.channel != "call" else None
-        if isinstance(part, Piece) or affixes is None:
+        is_plain = isinstance(part, Run) and part.channel != "call" and not writer.dialect.comment
+        template = writer.template(part.channel) if is_plain else None
+        if isinstance(part, Piece) or template is None:
             for piece in islice((part,) if isinstance(part, Piece) else part, left):
                 left -= 1
                 yield piece
@@ -146,8 +147,7 @@ def bursts(
         stop = part.start + left if part.stop is None else min(part.stop, part.start + left)
         told = ONE_WORD if part.channel == "text" else ONE_THOUGHT
         for start in range(part.start, stop, size):
-            words = part.framed(start, min(stop, start + size), *affixes)
-            yield Burst(words, every_ms, told, awaited)
+            yield Burst(part.framed(start, min(stop, start + size), *template), every_ms, told, awaited)
         left -= stop - part.start
 
 

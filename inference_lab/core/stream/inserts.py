@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_lab.core.answer.shapes import Counts
+from inference_lab.core.apis.contract import Counts
 from inference_lab.core.stream.events import Said
 
 if TYPE_CHECKING:
-    from inference_lab.core.answer.shapes import Shape
+    from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
 
 
 class Inserts:
-    """Those of `death` on an endpoint's `shape`. `tokens` are always the ids of the answer said so far."""
+    """Those of `death` on a `writer`. `tokens` are always the ids of the answer said so far."""
 
-    def __init__(self, death: Death, shape: Shape, prompt_tokens: int) -> None:
+    def __init__(self, death: Death, writer: StreamWriter, prompt_tokens: int) -> None:
         self._death = death
-        self._dialect = shape.dialect
+        self._dialect = writer.dialect
         self._prompt_tokens = prompt_tokens
         self.in_each = death.empty_finish or death.usage.endswith("_chunk")
         """Whether there are any in every frame."""

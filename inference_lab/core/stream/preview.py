@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from inference_lab.core.answer.answer import Limits, word
-from inference_lab.core.answer.dialect_shapes import DialectShape
-from inference_lab.core.answer.dialects import DIALECTS, LAB
 from inference_lab.core.answer.position import locate, restarted
-from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion
+from inference_lab.core.apis.dialects import DIALECTS, LAB
 from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
@@ -26,6 +27,7 @@ from inference_lab.core.tokens import encode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.stream.events import Event
@@ -132,7 +134,7 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     try:
         return fault_script(
             death,
-            _shape(death, completion, chat=chat),
+            _writer(death, completion, chat=chat),
             source,
             prompt_tokens=len(encode(_PROMPT)) + progress,  # a word is a token
             include_usage=True,
@@ -145,16 +147,11 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
         raise ValueError(f"{fault.mode}: {error}") from None
 
 
-def _shape(death: Death, completion: Completion, *, chat: bool) -> Shape:
-    if death.dialect not in {None, LAB.name}:
-        return DialectShape(
-            DIALECTS[str(death.dialect)],
-            completion,
-            is_chat=chat,
-            usage_asked=True,
-            reasoning_key=death.given_reasoning_key,
-        )
-    return ChatShape(completion, death.reasoning_key) if chat else CompletionsShape(completion)
+def _writer(death: Death, completion: Completion, *, chat: bool) -> StreamWriter:
+    dialect = DIALECTS[death.dialect or LAB.name]
+    if chat:
+        return ChatWriter(completion, dialect, reasoning_key=death.given_reasoning_key, usage_asked=True)
+    return CompletionsWriter(completion, dialect, usage_asked=True)
 
 
 def _head(head: Head) -> Value:

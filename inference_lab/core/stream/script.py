@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.answer.dialects import LAB, Dialect
-from inference_lab.core.answer.shapes import DONE, Counts, Shape
+from inference_lab.core.apis.dialects import LAB, Dialect
 from inference_lab.core.faults.constraints import COUNTED_FRAMES
 from inference_lab.core.faults.death import HEALTHY, Close, Death, at_defaults, changed
 from inference_lab.core.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
@@ -40,9 +39,10 @@ from inference_lab.core.stream.events import (
 from inference_lab.core.stream.stream import DeathStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from inference_lab.core.answer.pieces import Piece, Pieces
+    from inference_lab.core.answer.pieces import Pieces
+    from inference_lab.core.apis.contract import Counts, StreamWriter
     from inference_lab.core.stream.content import Source
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
@@ -83,7 +83,7 @@ _PROBED: Final = 64
 
 def fault_script(
     death: Death,
-    shape: Shape,
+    writer: StreamWriter,
     source: Source,
     *,
     prompt_tokens: int,
@@ -100,16 +100,16 @@ def fault_script(
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif not death.may_stream or not (streaming or death.answer_as == "sse"):
-        events = _answered(death, shape, whole)
+        events = _answered(death, writer, whole)
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
             events = DeathStream(
-                death, shape, source, prompt_tokens=prompt_tokens, include_usage=include_usage
+                death, writer, source, prompt_tokens=prompt_tokens, include_usage=include_usage
             ).events()
             return events if at_defaults(death, _FRAME_KEYS) else single(events)
 
-        events = _streamed(death, shape.dialect, stream)
+        events = _streamed(death, writer.dialect, stream)
     return _ended(events, death)
 
 
@@ -208,14 +208,14 @@ def _head(
     return Head(200, tuple(headers), chunked, content_length, idle_ms)
 
 
-def _answered(death: Death, shape: Shape, whole: Callable[[], tuple[bytes, Said]]) -> Iterator[Event]:
+def _answered(death: Death, writer: StreamWriter, whole: Callable[[], tuple[bytes, Said]]) -> Iterator[Event]:
     """A response that is no stream, though it may begin like one."""
     kind, body, told = _body(death, whole)
     if not at_defaults(death, OPENED_KEYS):
-        yield _head(death, shape.dialect, kind or shape.dialect.content_type)
+        yield _head(death, writer.dialect, kind or writer.dialect.content_type)
     else:
         yield _whole_head(death, kind, len(body))
-    beat = Frame(HEARTBEATS.get(death.heartbeat) or shape.empty())
+    beat = Frame(HEARTBEATS.get(death.heartbeat) or writer.empty())
     yield from silence(death, death.ttft_ms, beat)
     if body:
         # Behind a heartbeat it is a line that is no field, which a reader of events passes over.
@@ -270,7 +270,7 @@ def _error_json(death: Death, *, nested: bool) -> bytes:
 
 
 def healthy_script(
-    shape: Shape,
+    writer: StreamWriter,
     pieces: Pieces,
     finish: str,
     counts: Callable[[], Counts],
@@ -283,32 +283,33 @@ def healthy_script(
     `counts` is called when the usage frame is due, since the engine knows what was cached only then. `unseen_tokens`
     are those of an answer without pieces, which its other frames wait for.
     """
-    yield _stream_head(shape.dialect)
-    has_finished = False
-    if shape.dialect is not LAB:
-        has_finished = yield from _in_dialect(shape, pieces, finish, unseen_tokens)
+    dialect = writer.dialect
+    yield _stream_head(dialect)
+    pieces, last = pieces.without_last() if dialect.finish_rides else (pieces, None)
+    begun = False
+    for part in bursts(pieces, None, writer, awaited=True):
+        tokens = 1 if isinstance(part, Burst) else part.token_count
+        yield from (Await(tokens),) if begun else _opened(writer.opening, tokens)
+        if isinstance(part, Burst):
+            yield part
+        else:
+            yield from _commented(Frame(writer.content(part, first=not begun), said=said_of(part)), dialect)
+        begun = True
+    if last is not None:
+        yield from (Await(last.token_count),) if begun else _opened(writer.opening, last.token_count)
+        frame = writer.finish_with(last, finish, first=not begun)
+        yield from _commented(Frame(frame, said=said_of(last) + finished(finish)), dialect)
     else:
-        begun = False
-        for part in bursts(pieces, None, shape.around, awaited=True):
-            tokens = 1 if isinstance(part, Burst) else part.token_count
-            yield from (Await(tokens),) if begun else _opened(shape.opening, tokens)
-            if isinstance(part, Burst):
-                yield part
-            else:
-                yield Frame(shape.content(part, first=not begun), said=said_of(part))
-            begun = True
-        if not begun:
-            yield from _opened(shape.opening, unseen_tokens)
-    if not has_finished:
-        yield Frame(shape.finish(finish), said=finished(finish))
+        yield from () if begun else _opened(writer.opening, unseen_tokens)
+        yield Frame(writer.finish(finish), said=finished(finish))
     if include_usage:
-        yield _usage(shape, counts(), finish)
-    yield Frame(DONE, said=SAID_DONE)
+        yield _usage(writer, counts(), finish)
+    yield Frame(writer.terminal, said=SAID_DONE)
     yield Close.TERMINATOR
 
 
-def _usage(shape: Shape, counts: Counts, finish: str) -> Frame:
-    return Frame(shape.usage(counts, finish), said=Said(usage=counts.json()))
+def _usage(writer: StreamWriter, counts: Counts, finish: str) -> Frame:
+    return Frame(writer.usage(counts, finish), said=Said(usage=counts.json()))
 
 
 def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
@@ -322,39 +323,9 @@ def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
         yield Await(tokens)
 
 
-def _in_dialect(
-    shape: Shape, pieces: Iterable[Piece], finish: str, unseen_tokens: int
-) -> Generator[Event, None, bool]:
-    """The content of a healthy answer in any dialect; whether the last frame has carried the finish."""
-    dialect = shape.dialect
-    first = True
-    for piece, is_last in _with_last(pieces):
-        if first:
-            yield from _opened(shape.opening, piece.token_count)
-        else:
-            yield Await(piece.token_count)
-        if dialect.comment:
-            yield Frame(dialect.comment)
-        if is_last and dialect.finish_rides:
-            told = said_of(piece) + finished(finish)
-            yield Frame(shape.finish_with(piece, finish, first=first), said=told)
-        else:
-            yield Frame(shape.content(piece, first=first), said=said_of(piece))
-        first = False
-    if first:
-        yield from _opened(shape.opening, unseen_tokens)
-    return dialect.finish_rides and not first
-
-
-def _with_last(pieces: Iterable[Piece]) -> Iterator[tuple[Piece, bool]]:
-    """Each piece, and whether it is the last one."""
-    held: Piece | None = None
-    for piece in pieces:
-        if held is not None:
-            yield held, False
-        held = piece
-    if held is not None:
-        yield held, True
+def _commented(frame: Frame, dialect: Dialect) -> tuple[Frame, ...]:
+    """A content frame, after what the dialect puts before each."""
+    return (Frame(dialect.comment), frame) if dialect.comment else (frame,)
 
 
 def _stream_head(dialect: Dialect) -> Head:
@@ -365,15 +336,20 @@ def _stream_head(dialect: Dialect) -> Head:
 
 
 def echo_script(
-    shape: Shape, contents: Iterable[tuple[bytes, Said]], finish: str, counts: Counts, *, include_usage: bool
+    writer: StreamWriter,
+    contents: Iterable[tuple[bytes, Said]],
+    finish: str,
+    counts: Counts,
+    *,
+    include_usage: bool,
 ) -> Iterator[Event]:
     """The events of a verbatim answer: its content frames with what each says, and every frame is due at once."""
-    yield _stream_head(shape.dialect)
-    if shape.opening is not None:
-        yield Frame(shape.opening)
+    yield _stream_head(writer.dialect)
+    if writer.opening is not None:
+        yield Frame(writer.opening)
     yield from (Frame(content, said=told) for content, told in contents)
-    yield Frame(shape.finish(finish), said=finished(finish))
+    yield Frame(writer.finish(finish), said=finished(finish))
     if include_usage:
-        yield _usage(shape, counts, finish)
-    yield Frame(DONE, said=SAID_DONE)
+        yield _usage(writer, counts, finish)
+    yield Frame(writer.terminal, said=SAID_DONE)
     yield Close.TERMINATOR

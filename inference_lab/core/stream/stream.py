@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.answer.shapes import DONE
 from inference_lab.core.faults.death import NONE
 from inference_lab.core.faults.errors import error_block, said_by_error
 from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, silence
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inference_lab.core.answer.pieces import Piece
-    from inference_lab.core.answer.shapes import Counts, Shape
+    from inference_lab.core.apis.contract import Counts, StreamWriter
     from inference_lab.core.faults.death import Death
     from inference_lab.core.stream.content import Source
 
@@ -43,7 +42,7 @@ _BLOCK_BYTES: Final = 65_536
 
 
 class DeathStream:
-    """Writes the events of `death` on an endpoint's `shape`; `source` gives the answer.
+    """Writes the events of `death` on a `writer`; `source` gives the answer.
 
     The first frame is due at once, each further one `delay_ms` after the one before; `[DONE]` follows without a delay.
 
@@ -52,11 +51,11 @@ class DeathStream:
     """
 
     def __init__(
-        self, death: Death, shape: Shape, source: Source, *, prompt_tokens: int, include_usage: bool
+        self, death: Death, writer: StreamWriter, source: Source, *, prompt_tokens: int, include_usage: bool
     ) -> None:
         self._death = death
-        self._shape = shape
-        self._inserts = Inserts(death, shape, prompt_tokens)
+        self._writer = writer
+        self._inserts = Inserts(death, writer, prompt_tokens)
         self._usage_asked = include_usage
         self._pause = Pause(death.delay_ms) if death.delay_ms else None
         rest_ms = death.delay_ms if death.rest_delay_ms is None else death.rest_delay_ms
@@ -65,22 +64,22 @@ class DeathStream:
         self._tokens = 0
         self._cut = cut = Cut(death, source)
         self._place = cut.place  # of the next piece to be said, behind the content frames
-        dialect = shape.dialect
+        dialect = writer.dialect
         self._comment = Frame(dialect.comment) if dialect.comment and "comments" not in death.given else None
         self._begun = False  # a content frame is out
         self._rides = dialect.finish_rides and "text_in_finish" not in death.given and _may_ride(death)
         self._held: Piece | None = None  # the piece that the finish rides on
         self._finished = False
-        check_stream(death, shape, cut, self._inserts)
+        check_stream(death, writer, cut, self._inserts)
 
     def events(self) -> Iterator[Draft]:
         """Everything up to the close."""
-        death, shape = self._death, self._shape
+        death, writer = self._death, self._writer
         yield from self._silence(death.ttft_ms)
-        if shape.opening is not None and death.at in {"frames", "role"}:
-            yield from self._frame(shape.opening)
+        if writer.opening is not None and death.at in {"frames", "role"}:
+            yield from self._frame(writer.opening)
             if death.role_again:
-                yield from self._frame(shape.opening)
+                yield from self._frame(writer.opening)
         if death.at == "frames":
             yield from self._content()
         else:
@@ -88,15 +87,15 @@ class DeathStream:
         if death.tear.word != "none":
             return
         if death.error != "none":
-            block = error_block(death, shape.completion, shape.kind)
+            block = error_block(death, writer.completion, writer.kind)
             is_first = self._first and death.retry != "alone"
             yield from self._paced(Frame(block, said=said_by_error(block, is_first=is_first)))
         if death.at == "frames":
             yield from self._finish()
         if death.done != "false":
-            yield Frame(DONE, said=SAID_DONE)
+            yield Frame(writer.terminal, said=SAID_DONE)
         if death.done == "twice":
-            yield Frame(DONE, said=SAID_DONE)
+            yield Frame(writer.terminal, said=SAID_DONE)
         if death.sequence.word == "after_done":
             yield self._one_more()
         yield from beats_behind(death, self._beat())
@@ -118,9 +117,7 @@ class DeathStream:
         pause, has_inserts = self._pause, self._inserts.in_each
         if padded < 0 and repeated is None and self._are_plain:
             before = iter(())
-            for part in bursts(
-                self._cut.pieces, self._cut.frames, self._shape.around, every_ms=death.delay_ms
-            ):
+            for part in bursts(self._cut.pieces, self._cut.frames, self._writer, every_ms=death.delay_ms):
                 if pause is not None and not self._first:
                     yield pause
                 self._first = False
@@ -183,14 +180,14 @@ class DeathStream:
 
     def _disorder(self) -> Iterator[Frame]:
         """The frames at the fault point that are no content."""
-        death, shape = self._death, self._shape
+        death, writer = self._death, self._writer
         if death.malformed:
             torn = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n'
-            yield Frame(torn % msgspec.json.encode(shape.completion.id), said=UNREADABLE)
+            yield Frame(torn % msgspec.json.encode(writer.completion.id), said=UNREADABLE)
         if death.sequence.word == "choices_null":
-            yield self._dressed_frame(shape.bare(b"null"))
+            yield self._dressed_frame(writer.bare(b"null"))
         elif death.sequence.word == "choices_empty":
-            yield self._dressed_frame(shape.bare(b"[]"))
+            yield self._dressed_frame(writer.bare(b"[]"))
 
     def _swapped(self) -> list[Frame]:
         """The next content frames in reverse, if they are to be; those left out are passed over."""
@@ -211,23 +208,23 @@ class DeathStream:
     def _counted(self, piece: Piece) -> bytes:
         self._tokens += piece.token_count
         if self._begun:
-            return self._shape.content(piece)
+            return self._writer.content(piece)
         self._begun = True
-        return self._shape.content(piece, first=True)
+        return self._writer.content(piece, first=True)
 
     def _one_more(self) -> Frame:
         """A content frame with the next word."""
         return self._content_frame(self._next_piece())
 
     def _next_piece(self) -> Piece:
-        piece = next(self._cut.pieces.starting_at(self._place))
+        piece = next(iter(self._cut.pieces.starting_at(self._place)))
         self._place += 1
         return piece
 
     def _torn(self) -> Torn:
         """The whole frame of which a part is to go out; its sender has counted it."""
         piece = self._cut.torn
-        frame = self._shape.content(piece, first=not self._cut.frames)
+        frame = self._writer.content(piece, first=not self._cut.frames)
         return Torn(*self._dressed(frame, said_of(piece), self._tokens + piece.token_count))
 
     def _padded(self, frame: bytes, told: Said) -> Iterator[Draft]:
@@ -250,7 +247,7 @@ class DeathStream:
     # -- the tail
 
     def _finish(self) -> Iterator[Draft]:
-        death, shape = self._death, self._shape
+        death, writer = self._death, self._writer
         if death.finish == NONE:
             if death.usage == "always":
                 yield from self._paced(self._usage(None))
@@ -260,20 +257,20 @@ class DeathStream:
             if death.text_in_finish:
                 frame, told = self._finishing(self._next_piece())
             else:
-                frame, told = self._with_counts(shape.finish(reason), finished(reason))
+                frame, told = self._with_counts(writer.finish(reason), finished(reason))
             yield from self._frame(frame, told)
             if death.sequence.word == "double_finish":
                 yield from self._frame(frame, told.again())
         if death.sequence.word == "after_finish":
             yield from self._said(self._one_more())
         if death.usage == "with_choices":
-            yield from self._frame(*self._with_usage(shape.finish(reason), finished(reason)))
+            yield from self._frame(*self._with_usage(writer.finish(reason), finished(reason)))
         elif death.usage == "always" or (self._usage_asked and death.usage not in {"never", "on_finish"}):
             yield from self._paced(self._usage(reason))
 
     def _usage(self, reason: str | None) -> Frame:
         counts = self._counts()
-        return Frame(self._shape.usage(counts, reason), said=Said(usage=counts.json()))
+        return Frame(self._writer.usage(counts, reason), said=Said(usage=counts.json()))
 
     def _finish_on(self, piece: Piece) -> Iterator[Draft]:
         """A content frame with the finish on it."""
@@ -283,7 +280,7 @@ class DeathStream:
     def _finishing(self, piece: Piece) -> tuple[bytes, Said]:
         self._tokens += piece.token_count
         reason = self._reason()
-        frame = self._shape.finish_with(piece, reason, first=not self._begun)
+        frame = self._writer.finish_with(piece, reason, first=not self._begun)
         return self._with_counts(frame, said_of(piece) + finished(reason))
 
     def _with_counts(self, frame: bytes, told: Said) -> tuple[bytes, Said]:
@@ -333,7 +330,7 @@ class DeathStream:
 
     def _beat(self) -> Frame:
         beat = HEARTBEATS.get(self._death.heartbeat)
-        return self._dressed_frame(self._shape.empty()) if beat is None else Frame(beat)
+        return self._dressed_frame(self._writer.empty()) if beat is None else Frame(beat)
 
 
 def _may_ride(death: Death) -> bool:

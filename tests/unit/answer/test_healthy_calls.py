@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
 from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Counts, Shape
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.answer.writer import CALL_WORDS, Calls, Plan
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
 from inference_lab.core.prompts.calls import targets_of
 from inference_lab.core.prompts.messages import Message
 from inference_lab.core.stream.events import Await, Frame, single
@@ -257,7 +259,7 @@ def test_any_region_is_answered_with_calls(
 def waits(plan: Plan, *, chat: bool) -> tuple[list[tuple[int, bytes]], bytes | None]:
     """Each frame of the healthy script and the tokens that it has waited for; and the frame that opens it."""
     completion = Completion("chatcmpl-1", 1, "m")
-    shape: Shape = ChatShape(completion) if chat else CompletionsShape(completion)
+    shape: StreamWriter = ChatWriter(completion) if chat else CompletionsWriter(completion)
     events = healthy_script(
         shape,
         plan.pieces,

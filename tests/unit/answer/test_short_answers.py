@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
-from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.answer.writer import Calls, Plan
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.oracle import verify
 from inference_lab.core.prompts.calls import CallTarget
 from inference_lab.core.prompts.messages import Message

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import fault_pieces
 from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.shapes import Completion
 from inference_lab.core.answer.templates import LAB
+from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.incident import Incident, Piece, incident_script, parts_of

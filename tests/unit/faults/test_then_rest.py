@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.core.answer.dialects import DIALECTS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.oracle import verify
 from inference_lab.core.stream.events import Pause

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.core.answer.shapes import ChatShape, Completion
 from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.contract import Completion
 from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.tokens import encode
@@ -82,6 +83,6 @@ def test_a_text_full_of_openings_is_read_in_linear_time(unit: str) -> None:
 
 
 def test_a_frame_of_text_is_written_and_not_read_back() -> None:
-    shape = ChatShape(Completion("chatcmpl-0", 0, "m"))
+    shape = ChatWriter(Completion("chatcmpl-0", 0, "m"))
     few, many = (calls_of(lambda n=n: echo_frames(shape, Echo("a " * n, (), "stop"))) for n in (1000, 2000))
     assert many - few <= 5 * 1000

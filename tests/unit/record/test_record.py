@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from inference_lab.config.incident_file import parse_incident
 from inference_lab.config.toml_reading import ConfigError
-from inference_lab.core.answer.shapes import Completion
+from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import Incident, incident_script
 from inference_lab.core.stream.events import Frame, Head, Pause, Raw

@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.core.answer.dialect_shapes import DialectShape
-from inference_lab.core.answer.dialects import DIALECTS, LAB
 from inference_lab.core.answer.pieces import Piece
-from inference_lab.core.answer.shapes import (
-    ChatShape,
-    Completion,
-    CompletionsShape,
-    Counts,
-    Shape,
-    TellingIds,
-)
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion, quote
+from inference_lab.core.apis.dialects import DIALECTS, Dialect
 from inference_lab.core.oracle import verify
 from tests.support.dialect_blocks import ASKED, EACH, LITERAL, PATHS, literal
 from tests.support.lab import MODEL, MemoryLab, write
@@ -67,10 +61,10 @@ def test_the_document_has_each_dialect_on_each_endpoint() -> None:
 
 
 def test_a_dialect_that_nobody_asked_usage_of() -> None:
-    shape = DialectShape(DIALECTS["openai"], Completion("c", 1, "m"), is_chat=True)
-    assert b'"usage"' not in shape.finish("stop")
-    shape = DialectShape(DIALECTS["dynamo"], Completion("c", 1, "m"), is_chat=True)
-    assert shape.finish("stop").endswith(b',"usage":null}\n\n')
+    writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["openai"])
+    assert b'"usage"' not in writer.finish("stop")
+    writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["dynamo"])
+    assert writer.finish("stop").endswith(b',"usage":null}\n\n')
 
 
 PIECES = (
@@ -81,24 +75,27 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize("told", [None, [1, 2]])
-def test_the_labs_own_shapes_write_what_its_row_says(told: list[int] | None) -> None:
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_template_around_a_text_is_the_frame_that_says_it(dialect: Dialect, *, asked: bool) -> None:
     completion = Completion("chatcmpl-0", 1, "$ID")
-    for is_chat, plain in ((True, ChatShape(completion)), (False, CompletionsShape(completion))):
-        fast: Shape = plain if told is None else TellingIds(plain, told)
-        table = DialectShape(LAB, completion, is_chat=is_chat, prompt_ids=told)
-        assert fast.opening == table.opening
-        for piece in PIECES:
-            for first in (True, False):
-                assert fast.content(piece, first=first) == table.content(piece, first=first)
-                closing = fast.finish_with(piece, "stop", first=first)
-                if piece.channel == "text" or not is_chat:
-                    closing = fast.finish_with(piece, "stop", first=first)
-                    assert closing == table.finish_with(piece, "stop", first=first)
-        assert fast.finish("a$B") == table.finish("a$B")
-        assert fast.usage(Counts(1, 2, 1)) == table.usage(Counts(1, 2, 1))
-        assert fast.empty() == table.empty()
-        assert fast.bare(b"null") == table.bare(b"null")
+    chat = ChatWriter(completion, dialect, usage_asked=asked, reasoning_key="$SAID")
+    raw = CompletionsWriter(completion, dialect, usage_asked=asked)
+    for piece in PIECES:
+        before, after = raw.template(piece.channel) or (b"", b"")
+        assert raw.content(piece) == before + quote(piece.raw) + after
+        if piece.channel != "call":
+            before, after = chat.template(piece.channel) or (b"", b"")
+            assert chat.content(piece) == before + quote(piece.delta) + after
+    for writer in (chat, raw):
+        is_alike = writer.content(PIECES[0], first=True) == writer.content(PIECES[0])
+        assert is_alike == writer.is_first_alike
+    assert chat.template("call") is None
+
+
+def test_frames_that_tell_ids_have_no_template() -> None:
+    for writer in (ChatWriter, CompletionsWriter):
+        assert writer(Completion("c", 1, "m"), prompt_ids=[1]).template("text") is None
 
 
 # Directive behind `ok;delay_ms=0`, on a chat of two words: what stands in the body, and what does not.

@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
 from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.shapes import (
-    ChatShape,
-    Completion,
-    CompletionsShape,
-    Counts,
-    Shape,
-    TellingIds,
-)
 from inference_lab.core.answer.templates import HERMES, LAB
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
 from inference_lab.core.stream.events import Await, Burst, Event, Frame, single
 from inference_lab.core.stream.script import healthy_script
 from tests.support.memory import GET, Stage, body_of
@@ -29,9 +24,14 @@ if TYPE_CHECKING:
 
     from inference_lab.core.answer.answer import Plan
 
-CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"))
-COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))
-SHAPES = [CHAT, COMPLETIONS, TellingIds(CHAT, [1, 2]), TellingIds(COMPLETIONS, [1, 2])]
+CHAT = ChatWriter(Completion("chatcmpl-0", 1, "m"))
+COMPLETIONS = CompletionsWriter(Completion("cmpl-0", 1, "m"))
+WRITERS = [
+    CHAT,
+    COMPLETIONS,
+    ChatWriter(Completion("chatcmpl-0", 1, "m"), prompt_ids=[1, 2]),
+    CompletionsWriter(Completion("cmpl-0", 1, "m"), prompt_ids=[1, 2]),
+]
 
 
 def plan(words: int, reasoning: int = 0) -> Plan:
@@ -44,19 +44,20 @@ def plan(words: int, reasoning: int = 0) -> Plan:
     )
 
 
-def script(shape: Shape, asked: Plan) -> Iterator[Event]:
-    return healthy_script(shape, asked.pieces, asked.finish, lambda: Counts(5, 7), include_usage=True)
+def script(writer: StreamWriter, asked: Plan) -> Iterator[Event]:
+    return healthy_script(writer, asked.pieces, asked.finish, lambda: Counts(5, 7), include_usage=True)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("reasoning", [0, 5, 40])
-def test_each_piece_is_a_frame_that_waits_for_its_tokens(shape: Shape, reasoning: int) -> None:
+def test_each_piece_is_a_frame_that_waits_for_its_tokens(writer: StreamWriter, reasoning: int) -> None:
     asked = plan(50, reasoning)
-    _, *events = single(script(shape, asked))
+    _, *events = single(script(writer, asked))
     expected: list[tuple[int, bytes]] = [
-        (piece.token_count, shape.content(piece, first=not place)) for place, piece in enumerate(asked.pieces)
+        (piece.token_count, writer.content(piece, first=not place))
+        for place, piece in enumerate(asked.pieces)
     ]
-    opening = [] if shape.opening is None else [shape.opening]
+    opening = [] if writer.opening is None else [writer.opening]
     waits = [event.tokens for event in events if isinstance(event, Await)]
     if opening and expected[0][0] > 1:  # which comes with the first of the first piece's tokens
         waits[:2] = [sum(waits[:2])]

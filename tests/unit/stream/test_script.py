@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import fault_pieces
 from inference_lab.core.answer.position import Position, locate
-from inference_lab.core.answer.shapes import ChatShape, Completion, CompletionsShape, Shape
 from inference_lab.core.answer.templates import LAB
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.contract import Completion, StreamWriter
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import Fault, parse_directive
 from inference_lab.core.faults.modes import MODES
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""
 
-CHAT = ChatShape(Completion("chatcmpl-0", 1, "m"))
-COMPLETIONS = CompletionsShape(Completion("cmpl-0", 1, "m"))
+CHAT = ChatWriter(Completion("chatcmpl-0", 1, "m"))
+COMPLETIONS = CompletionsWriter(Completion("cmpl-0", 1, "m"))
 
 CHAT_HEAD = 'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"m","choices":['
 COMPLETIONS_HEAD = 'data: {"id":"cmpl-0","object":"text_completion","created":1,"model":"m","choices":['
@@ -52,7 +54,7 @@ class Source:
         return fault_pieces(LAB, self.position, channel, chat=self.chat, call=CallTarget("lookup", "city"))
 
 
-def events_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> Iterator[Event]:
+def events_of(fault: Fault, shape: StreamWriter, *, include_usage: bool = True) -> Iterator[Event]:
     return single(
         fault_script(
             fault.death,
@@ -65,7 +67,7 @@ def events_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> Iter
     )
 
 
-def script_of(fault: Fault, shape: Shape, *, include_usage: bool = True) -> list[Event]:
+def script_of(fault: Fault, shape: StreamWriter, *, include_usage: bool = True) -> list[Event]:
     head, *events = events_of(fault, shape, include_usage=include_usage)
     assert head == STREAM_HEAD
     return events
@@ -198,7 +200,7 @@ def test_without_a_delay_there_are_no_pauses() -> None:
     st.sampled_from([CHAT, COMPLETIONS]),
 )
 def test_the_frames_are_the_same_with_and_without_a_delay(
-    mode: str, more: str, after_chunks: int, shape: Shape
+    mode: str, more: str, after_chunks: int, shape: StreamWriter
 ) -> None:
     try:
         slow, fast = (
@@ -212,7 +214,7 @@ def test_the_frames_are_the_same_with_and_without_a_delay(
 
 
 @pytest.mark.parametrize("shape", [CHAT, COMPLETIONS])
-def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(shape: Shape) -> None:
+def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(shape: StreamWriter) -> None:
     events = script_of(parse_directive("reset;after_chunks=0"), shape)
     assert printed(events) == ([ROLE] if shape is CHAT else []) + ["Close.RST"]
 
@@ -244,7 +246,7 @@ def test_a_torn_frame_is_cut_at_the_promised_byte(after_chunks: int, directive: 
 def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
     lengths = set()
     for model in ("é" * size for size in range(1, 40)):
-        shape = CompletionsShape(Completion("c", 1, model))
+        shape = CompletionsWriter(Completion("c", 1, model))
         *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), shape)
         assert isinstance(torn, Frame)
         torn.data.decode()

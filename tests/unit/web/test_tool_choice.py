@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.core.answer.dialects import DIALECTS
 from inference_lab.core.answer.writer import CALL_WORDS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.oracle import verify
 from tests.support.clients.resume_client import CHAT, COMPLETIONS, read
 from tests.support.lab import MODEL, REASONING, MemoryLab, files, write
