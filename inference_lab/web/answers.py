@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -220,14 +221,12 @@ class Answers:
             )
         answer = fault_plan(endpoint, accepted, prompt, death)
         source = _source(endpoint, accepted, prompt, answer, death)
-        prompt_tokens = len(prompt.ids)
-        counts = Counts(prompt_tokens, answer.completion_tokens)
+        counts = Counts(len(prompt.ids), answer.completion_tokens)
         script = fault_script(
             death,
-            endpoint.writer(body, completion, prompt, dialect, death.given_reasoning_key),
+            partial(endpoint.writer, completion, dialect),
             source,
-            prompt_tokens=prompt_tokens,
-            include_usage=body.include_usage,
+            form=endpoint.form(body, prompt),
             whole=lambda: (
                 endpoint.whole(body, completion, prompt, answer, counts),
                 said_of_whole(answer.pieces, answer.finish, counts.json()),
@@ -297,7 +296,7 @@ class Answers:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
         if accepted.body.stream:
-            writer = endpoint.writer(accepted.body, completion, prompt, dialect)
+            writer = endpoint.writer(completion, dialect, endpoint.form(accepted.body, prompt))
 
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.

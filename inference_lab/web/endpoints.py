@@ -11,7 +11,7 @@ from inference_lab.core.answer.position import Position, locate
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.apis.contract import Form
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.core.prompts.calls import CallTarget, call_target, requires_call, targets_of
@@ -25,8 +25,7 @@ from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, 
 if TYPE_CHECKING:
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
-    from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
-    from inference_lab.core.apis.dialects import Dialect
+    from inference_lab.core.apis.contract import Completion, Counts
 
 _R = TypeVar("_R", bound=Common)
 _TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))
@@ -44,8 +43,8 @@ class Prompt(msgspec.Struct, frozen=True):
 class Endpoint(Generic[_R]):
     """What differs between the endpoints.
 
-    `is_chat` says whether frames carry deltas or raw text, `kind` is the body's struct, `id_prefix` that of response
-    ids.
+    `is_chat` says whether frames carry deltas or raw text, `kind` is the body's struct, `writer` writes a stream's
+    frames, `id_prefix` is that of response ids.
     """
 
     path: str
@@ -53,6 +52,7 @@ class Endpoint(Generic[_R]):
     prompt_field: str
     id_prefix: str
     kind: type[_R]
+    writer: type[ChatWriter | CompletionsWriter]
 
     def check(self, body: _R) -> None:
         """Refuse a body whose types are right but whose values are not.
@@ -74,16 +74,10 @@ class Endpoint(Generic[_R]):
         """The echo-directive in the prompt, on the endpoint that has them."""
         raise NotImplementedError
 
-    def writer(
-        self,
-        body: _R,
-        completion: Completion,
-        prompt: Prompt,
-        dialect: Dialect = LAB,
-        reasoning_key: str | None = None,
-    ) -> StreamWriter:
-        """The writer of a stream; `reasoning_key` is that of a chat delta, else the dialect's."""
-        raise NotImplementedError
+    def form(self, body: _R, prompt: Prompt) -> Form:
+        """What a request asks of its stream's frames."""
+        ids = prompt.ids if body.return_token_ids else None
+        return Form(usage_asked=body.include_usage, prompt_ids=ids, prompt_tokens=len(prompt.ids))
 
     def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
         """The JSON of an answer that is not streamed."""
@@ -96,6 +90,7 @@ class _Chat(Endpoint[ChatRequest]):
     prompt_field = "messages"
     id_prefix = CHAT_PREFIX
     kind = ChatRequest
+    writer = ChatWriter
 
     def check(self, body: ChatRequest) -> None:
         super().check(body)
@@ -123,22 +118,6 @@ class _Chat(Endpoint[ChatRequest]):
             return find(text_of(message.content) for message in body.messages or ())
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
-
-    def writer(
-        self,
-        body: ChatRequest,
-        completion: Completion,
-        prompt: Prompt,
-        dialect: Dialect = LAB,
-        reasoning_key: str | None = None,
-    ) -> StreamWriter:
-        return ChatWriter(
-            completion,
-            dialect,
-            reasoning_key=reasoning_key,
-            usage_asked=body.include_usage,
-            prompt_ids=prompt.ids if body.return_token_ids else None,
-        )
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
@@ -179,6 +158,7 @@ class _Completions(Endpoint[CompletionsRequest]):
     prompt_field = "prompt"
     id_prefix = COMPLETIONS_PREFIX
     kind = CompletionsRequest
+    writer = CompletionsWriter
 
     def check(self, body: CompletionsRequest) -> None:
         super().check(body)
@@ -195,22 +175,6 @@ class _Completions(Endpoint[CompletionsRequest]):
     def echo(self, body: CompletionsRequest) -> Echo | None:
         del body  # echo-directives are a chat feature
         return None
-
-    def writer(
-        self,
-        body: CompletionsRequest,
-        completion: Completion,
-        prompt: Prompt,
-        dialect: Dialect = LAB,
-        reasoning_key: str | None = None,
-    ) -> StreamWriter:
-        del reasoning_key  # raw text has no keys
-        return CompletionsWriter(
-            completion,
-            dialect,
-            usage_asked=body.include_usage,
-            prompt_ids=prompt.ids if body.return_token_ids else None,
-        )
 
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts

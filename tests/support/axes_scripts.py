@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 from inference_lab.core.answer.answer import Limits
@@ -10,7 +10,7 @@ from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.templates import LAB
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion, StreamWriter
+from inference_lab.core.apis.contract import Completion, Form
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.death import Close, Death
@@ -59,13 +59,13 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool
     if death.restart:
         position = restarted(LAB, position)
     plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS), chat=chat)
+    completion, dialect = Completion(IDENTS[endpoint], 1, "m"), DIALECTS[death.dialect or "lab"]
     events = single(
         fault_script(
             death,
-            writer_for(endpoint, death),
+            partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
             AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
-            prompt_tokens=PROMPT_TOKENS,
-            include_usage=True,
+            form=Form(usage_asked=True, prompt_tokens=PROMPT_TOKENS),
             whole=lambda: (respond("json_200", answer_for(endpoint)).wire, NOTHING),
             streaming=streaming,
         )
@@ -96,13 +96,6 @@ def played(events: list[Event]) -> Response:
     if head.chunked:
         headers["transfer-encoding"] = "chunked"
     return Response(wire, end, head.status, tuple(headers.items()))
-
-
-def writer_for(endpoint: str, death: Death) -> StreamWriter:
-    completion, dialect = Completion(IDENTS[endpoint], 1, "m"), DIALECTS[death.dialect or "lab"]
-    if endpoint == CHAT:
-        return ChatWriter(completion, dialect, reasoning_key=death.given_reasoning_key, usage_asked=True)
-    return CompletionsWriter(completion, dialect, usage_asked=True)
 
 
 @lru_cache(maxsize=4096)

@@ -12,19 +12,22 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.apis.contract import quote
+from inference_lab.core.apis.contract import PLAIN, Counts, Form, quote
 from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.stream.events import NOTHING, SAID_DONE, Frame, Part, Said, finished, said_of
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from inference_lab.core.answer.pieces import Channel, Piece
-    from inference_lab.core.apis.contract import Completion, Counts
+    from inference_lab.core.apis.contract import Completion
     from inference_lab.core.apis.dialects import Dialect, Frames
 
 _PLACE: Final = re.compile(r"(\$[A-Z]+)")
 _ROLE: Final = b',"role":"assistant"'
+_TERMINAL: Final = Frame(b"data: [DONE]\n\n", said=SAID_DONE, part=Part.TERMINAL)
+_ZERO: Final = Counts(0, 0)
 
 
 @cache
@@ -41,34 +44,28 @@ def _filled(parts: tuple[bytes, ...], values: Mapping[bytes, bytes]) -> bytes:
 class ChoicesWriter:
     """See `contract.StreamWriter`; an endpoint says what stands in a choice for a piece.
 
-    `usage_asked`: whether the request asked for usage. With `prompt_ids` the frames tell token ids, as vLLM's do for
-    `return_token_ids`: the first frame's choice `prompt_token_ids`, each content frame's `token_ids`, those of its raw
-    text.
+    With ids asked for, the first frame's choice tells `prompt_token_ids`, each content frame's `token_ids`, those of
+    its raw text.
     """
 
     kind: str
-    terminal = b"data: [DONE]\n\n"
 
-    def __init__(
-        self,
-        completion: Completion,
-        dialect: Dialect = LAB,
-        *,
-        usage_asked: bool = False,
-        prompt_ids: list[int] | None = None,
-    ) -> None:
+    def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
         self.dialect = dialect
         self.completion = completion
+        self._form = form
         self._frames = frames = self._row(dialect)
-        self._prompt_ids = prompt_ids
-        with_null = dialect.usage_null == "always" or (dialect.usage_null == "asked" and usage_asked)
-        self._close = b',"usage":null}\n\n' if with_null else b"}\n\n"
+        self._tokens = 0
+        self._has_begun = False
+        with_null = dialect.usage_null == "always" or (dialect.usage_null == "asked" and form.usage_asked)
+        self._close = b',"usage":null}\n\n' if with_null or form.usage_in_each == "null" else b"}\n\n"
         self._head, self._tail = self._around(frames.envelope)
-        self._before, after = self._content(b"")
+        before, after = self._content(b"")
+        self._before = self._head + b"[" + before
         self._after = after + b"]" + self._tail + self._close
-        self._before = self._head + b"[" + self._before
+        self.has_opening = frames.role is not None
         self.is_first_alike = "$ROLE" not in frames.content
-        self.opening = self._opening()
+        self._is_plain = form.prompt_ids is None and form.usage_in_each not in {"zero", "so_far"}
 
     @staticmethod
     def _row(dialect: Dialect) -> Frames:
@@ -87,47 +84,100 @@ class ChoicesWriter:
         """What stands in a choice for text that is empty."""
         raise NotImplementedError
 
-    def content(self, piece: Piece, *, first: bool = False) -> bytes:
+    # -- the frames
+
+    def opening(self) -> Iterator[Frame]:
+        """See `StreamWriter.opening`."""
+        if self._frames.role is None:
+            return
+        choice = self._with_finish(self._frames.role).encode()
+        head, tail = self._head, self._tail
+        if self._frames.role_envelope:
+            head, tail = self._around(self._frames.role_envelope)
+        if self._form.prompt_ids is not None:
+            told = b',"prompt_token_ids":%b' % msgspec.json.encode(self._form.prompt_ids)
+            if tail.endswith(b',"prompt_token_ids":null'):
+                tail = tail.removesuffix(b',"prompt_token_ids":null') + told
+            else:
+                choice = choice.removesuffix(b"}") + told + b"}"
+        yield self._closed(b"%b[%b]%b" % (head, choice, tail), NOTHING, Part.OPENING)
+
+    def content(self, piece: Piece) -> Frame:
         """See `StreamWriter.content`."""
-        if self._prompt_ids is None and (self.is_first_alike or not first):
-            return self._before + self._said(piece) + self._after
-        before, after = self._content(_ROLE if first else b"")
-        return self._frame(self._telling(before + self._said(piece) + after, piece, first=first))
+        is_first, self._has_begun = not self._has_begun, True
+        self._tokens += piece.token_count
+        if self._is_plain and (self.is_first_alike or not is_first):
+            data = self._before + self._said(piece) + self._after
+            return Frame(data, said=said_of(piece), part=Part.CONTENT)
+        before, after = self._content(_ROLE if is_first else b"")
+        choice = self._telling(before + self._said(piece) + after, piece, is_first=is_first)
+        return self._frame(choice, said_of(piece), Part.CONTENT)
 
     def template(self, channel: Channel) -> tuple[bytes, bytes] | None:
         """See `StreamWriter.template`."""
         before = self._said_before(channel)
-        if before is None or self._prompt_ids is not None:
-            return None
-        return self._before + before, self._after
+        return None if before is None or not self._is_plain else (self._before + before, self._after)
 
-    def finish_with(self, piece: Piece, reason: str, *, first: bool = False) -> bytes:
-        """See `StreamWriter.finish_with`."""
-        choice = self._closing(self._said(piece), reason, _ROLE if first else b"")
-        return self._frame(self._telling(choice, piece, first=first))
+    def pass_over(self, frames: int, tokens: int) -> None:
+        """See `StreamWriter.pass_over`."""
+        self._has_begun = self._has_begun or frames > 0
+        self._tokens += tokens
 
-    def empty(self) -> bytes:
+    def empty(self) -> Frame:
         """See `StreamWriter.empty`."""
-        return self._before + self._nothing() + self._after
+        return self._frame(self._nothing().join(self._content(b"")), NOTHING, Part.PING)
 
-    def bare(self, choices: bytes) -> bytes:
+    def bare(self, choices: bytes) -> Frame:
         """See `StreamWriter.bare`."""
-        return self._head + choices + self._tail + self._close
+        return self._closed(self._head + choices + self._tail, NOTHING, Part.OTHER)
 
-    def finish(self, reason: str) -> bytes:
+    def finish(self, reason: str, counts: Counts | None = None) -> Frame:
         """See `StreamWriter.finish`."""
-        return self._frame(self._closing(self._frames.silence.encode(), reason))
+        choice = self._closing(self._frames.silence.encode(), reason)
+        return self._frame(choice, finished(reason), Part.FINISH, counts)
 
-    def usage(self, counts: Counts, reason: str | None = None) -> bytes:
+    def finish_with(self, piece: Piece, reason: str, counts: Callable[[], Counts] | None = None) -> Frame:
+        """See `StreamWriter.finish_with`."""
+        is_first, self._has_begun = not self._has_begun, True
+        self._tokens += piece.token_count
+        choice = self._closing(self._said(piece), reason, _ROLE if is_first else b"")
+        choice = self._telling(choice, piece, is_first=is_first)
+        said = said_of(piece) + finished(reason)
+        return self._frame(choice, said, Part.FINISH, None if counts is None else counts())
+
+    def usage(self, counts: Counts, reason: str | None = None) -> Frame:
         """See `StreamWriter.usage`."""
         choice, silence = b"", self._frames.silence.encode()
         if self.dialect.usage_closes:
-            choice = silence.join(self._content(b"")) if reason is None else self._closing(silence, reason)
+            open_choice = _filled(_split(self._frames.content), {b"$SAID": silence})
+            choice = open_choice if reason is None else self._closing(silence, reason)
         json = counts.json(total_first=self.dialect.total_first)
-        return b'%b[%b]%b,"usage":%b}\n\n' % (self._head, choice, self._tail, json)
+        data = b'%b[%b]%b,"usage":%b}\n\n' % (self._head, choice, self._tail, json)
+        return Frame(data, said=Said(usage=counts.json()), part=Part.USAGE)
 
-    def _frame(self, choice: bytes) -> bytes:
-        return b"%b[%b]%b%b" % (self._head, choice, self._tail, self._close)
+    def terminal(self) -> Frame:
+        """See `StreamWriter.terminal`."""
+        return _TERMINAL
+
+    def counts(self) -> Counts:
+        """See `StreamWriter.counts`."""
+        return Counts(self._form.prompt_tokens, max(0, self._tokens + self._form.tokens_off_by))
+
+    # -- what they are made of
+
+    def _frame(self, choice: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
+        return self._closed(b"%b[%b]%b" % (self._head, choice, self._tail), said, part, counts)
+
+    def _closed(self, data: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
+        """A frame with its last members: counts, where it is to have any."""
+        if counts is None and self._form.usage_in_each == "so_far":
+            counts = self.counts()
+        elif counts is None and self._form.usage_in_each == "zero":
+            counts = _ZERO
+        if counts is None:
+            return Frame(data + self._close, said=said, part=part)
+        usage = counts.json(total_first=self.dialect.total_first)
+        return Frame(b'%b,"usage":%b}\n\n' % (data, usage), said=said + Said(usage=usage), part=part)
 
     def _around(self, envelope: str) -> tuple[bytes, bytes]:
         """What stands before the choices and after them, without the last brace."""
@@ -141,35 +191,26 @@ class ChoicesWriter:
 
     def _content(self, role: bytes) -> tuple[bytes, bytes]:
         """What stands in a content frame's choice before what it says, and after it."""
-        before, _, after = self._frames.content.partition("$SAID")
+        before, _, after = self._with_finish(self._frames.content).partition("$SAID")
         return _filled(_split(before), {}), _filled(_split(after), {b"$ROLE": role})
+
+    def _with_finish(self, template: str) -> str:
+        """A choice's template with the finish reason that a frame has which has none."""
+        if not self._form.empty_finish:
+            return template
+        return template.replace(self.dialect.open_finish, self.dialect.empty_finish)
 
     def _closing(self, said: bytes, reason: str, role: bytes = b"") -> bytes:
         values = {b"$SAID": said, b"$ROLE": role, b"$REASON": quote(reason)}
         return _filled(_split(self._frames.closing), values)
 
-    def _opening(self) -> bytes | None:
-        if self._frames.role is None:
-            return None
-        choice = self._frames.role.encode()
-        head, tail = self._head, self._tail
-        if self._frames.role_envelope:
-            head, tail = self._around(self._frames.role_envelope)
-        if self._prompt_ids is not None:
-            told = b',"prompt_token_ids":%b' % msgspec.json.encode(self._prompt_ids)
-            if tail.endswith(b',"prompt_token_ids":null'):
-                tail = tail.removesuffix(b',"prompt_token_ids":null') + told
-            else:
-                choice = choice.removesuffix(b"}") + told + b"}"
-        return b"%b[%b]%b%b" % (head, choice, tail, self._close)
-
-    def _telling(self, choice: bytes, piece: Piece, *, first: bool) -> bytes:
+    def _telling(self, choice: bytes, piece: Piece, *, is_first: bool) -> bytes:
         """The choice with token ids where they are told, in place of its nulls where it has them."""
-        if self._prompt_ids is None:
+        if self._form.prompt_ids is None:
             return choice
         choice = choice.removesuffix(b"}").removesuffix(b',"token_ids":null')
         told = b',"token_ids":%b}' % msgspec.json.encode(encode(piece.raw))
-        if first and self.opening is None:
+        if is_first and not self.has_opening:
             choice = choice.removesuffix(b',"prompt_token_ids":null')
-            told = b',"prompt_token_ids":%b%b' % (msgspec.json.encode(self._prompt_ids), told)
+            told = b',"prompt_token_ids":%b%b' % (msgspec.json.encode(self._form.prompt_ids), told)
         return choice + told

@@ -59,8 +59,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     usage_closes: bool = False
     total_first: bool = False
     comment: bytes = b""
-    open_finish: bytes = b'"finish_reason":null'
-    empty_finish: bytes = b'"finish_reason":""'
+    open_finish: str = '"finish_reason":null'
+    empty_finish: str = '"finish_reason":""'
 
 
 LAB: Final = Dialect(
@@ -158,8 +158,8 @@ _OPENROUTER: Final = Dialect(
     reasoning_key="reasoning",
     usage_closes=True,
     comment=b": OPENROUTER PROCESSING\n\n",
-    open_finish=b'"native_finish_reason":null',
-    empty_finish=b'"finish_reason":"","native_finish_reason":null',
+    open_finish='"native_finish_reason":null',
+    empty_finish='"finish_reason":"","native_finish_reason":null',
     chat=Frames(
         envelope='{"id":$ID,"provider":"inference-lab","model":$MODEL,"object":"chat.completion.chunk",'
         '"created":$CREATED,"choices":$CHOICES}',

@@ -5,6 +5,7 @@ Two more stand only inside the making of a script: a torn frame before it is cut
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -121,12 +122,30 @@ def finished(reason: str, usage: bytes | None = None) -> Said:
     return Said(spoken=Spoken(finish=reason or None), usage=usage)
 
 
+class Part(Enum):
+    """What a frame is, in every API: edits go by it."""
+
+    OTHER = "other"
+    OPENING = "opening"
+    COMMENT = "comment"
+    """What a dialect puts before each content frame."""
+    CONTENT = "content"
+    FINISH = "finish"
+    USAGE = "usage"
+    """Where the counts have a frame of their own."""
+    TERMINAL = "terminal"
+    PING = "ping"
+    """A sign of life in a silence."""
+    ERROR = "error"
+
+
 class Frame(msgspec.Struct, frozen=True, gc=False):
     """Bytes to put on the wire as one HTTP chunk; `alone`: in a send of its own."""
 
     data: bytes
     alone: bool = False
     said: Said = NOTHING
+    part: Part = Part.OTHER
 
 
 class Burst(msgspec.Struct, frozen=True, gc=False):
@@ -195,6 +214,6 @@ def single(events: Iterable[_Of]) -> Iterator[_Of]:
                     yield Pause(event.every_ms)
                 elif place and event.awaited:
                     yield Await(1)
-                yield Frame(frame, said=event.said)
+                yield Frame(frame, said=event.said, part=Part.CONTENT)
         else:
             yield event

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -12,7 +13,7 @@ from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion
+from inference_lab.core.apis.contract import Completion, Form
 from inference_lab.core.apis.dialects import DIALECTS, LAB
 from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.death import Close
@@ -27,8 +28,6 @@ from inference_lab.core.tokens import encode
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.core.apis.contract import StreamWriter
-    from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.stream.events import Event
 
@@ -134,10 +133,9 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
     try:
         return fault_script(
             death,
-            _writer(death, completion, chat=chat),
+            partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
             source,
-            prompt_tokens=len(encode(_PROMPT)) + progress,  # a word is a token
-            include_usage=True,
+            form=Form(usage_asked=True, prompt_tokens=len(encode(_PROMPT)) + progress),  # a word is a token
             whole=lambda: (
                 msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
                 NOTHING,
@@ -145,13 +143,6 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
         )
     except ValueError as error:
         raise ValueError(f"{fault.mode}: {error}") from None
-
-
-def _writer(death: Death, completion: Completion, *, chat: bool) -> StreamWriter:
-    dialect = DIALECTS[death.dialect or LAB.name]
-    if chat:
-        return ChatWriter(completion, dialect, reasoning_key=death.given_reasoning_key, usage_asked=True)
-    return CompletionsWriter(completion, dialect, usage_asked=True)
 
 
 def _head(head: Head) -> Value:

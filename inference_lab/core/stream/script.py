@@ -5,8 +5,9 @@ Pure and lazy: the same arguments give the same events for ever, in constant mem
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -18,31 +19,31 @@ from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in
 from inference_lab.core.faults.streaming import OPENED_KEYS
 from inference_lab.core.faults.values import Bare
 from inference_lab.core.stream import framing, sse
-from inference_lab.core.stream.content import bursts
+from inference_lab.core.stream.answer_frames import AnswerFrames
+from inference_lab.core.stream.content import Cut, bursts
+from inference_lab.core.stream.edits import Scene, edited
 from inference_lab.core.stream.events import (
     AN_ERROR,
     NOTHING,
-    SAID_DONE,
     Await,
     Burst,
     Draft,
     Event,
     Frame,
     Head,
+    Part,
     Pause,
     Raw,
     Said,
-    finished,
-    said_of,
     single,
 )
-from inference_lab.core.stream.stream import DeathStream
+from inference_lab.core.stream.stream_checks import check_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from inference_lab.core.answer.pieces import Pieces
-    from inference_lab.core.apis.contract import Counts, StreamWriter
+    from inference_lab.core.apis.contract import Counts, Form, StreamWriter
     from inference_lab.core.stream.content import Source
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
@@ -77,21 +78,28 @@ _KEYS_OF_ALL_FRAMES: Final = (*sse.KEYS, "segment", "empty_finish")
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024
 """The longest stream that is collected to be sent in one piece."""
 
+_USAGE_IN_EACH: Final[dict[str, Literal["null", "zero", "so_far"]]] = {
+    "every_chunk": "so_far",
+    "null_every_chunk": "null",
+    "zero_every_chunk": "zero",
+}
+
 _PROBED: Final = 64
 """So many frames of a stream show whether an axis that acts on all frames alike acts at all."""
 
 
 def fault_script(
     death: Death,
-    writer: StreamWriter,
+    writer_of: Callable[[Form], StreamWriter],
     source: Source,
     *,
-    prompt_tokens: int,
-    include_usage: bool,
+    form: Form,
     whole: Callable[[], tuple[bytes, Said]],
     streaming: bool = True,
 ) -> Iterator[Event]:
     """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed, and what it says.
+
+    `form` is what the request asks of the frames that `writer_of` writes; the death adds its own.
 
     Raises:
         ValueError: what only shows when the script is made: a tear or a padding that the frame does not allow, a
@@ -100,17 +108,43 @@ def fault_script(
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif not death.may_stream or not (streaming or death.answer_as == "sse"):
-        events = _answered(death, writer, whole)
+        events = _answered(death, writer_of(form), whole)
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
-            events = DeathStream(
-                death, writer, source, prompt_tokens=prompt_tokens, include_usage=include_usage
-            ).events()
+            events = _death_of(death, partial(writer_of, _formed(form, death)), source, form)
             return events if at_defaults(death, _FRAME_KEYS) else single(events)
 
-        events = _streamed(death, writer.dialect, stream)
+        events = _streamed(death, writer_of(form).dialect, stream)
     return _ended(events, death)
+
+
+def _formed(form: Form, death: Death) -> Form:
+    """The form with what the death wants inside each frame."""
+    # The stop token of an instant stop is counted, though it says nothing.
+    off_by = death.usage_off_by if isinstance(death.usage_off_by, int) else int(death.instant_stop)
+    return msgspec.structs.replace(
+        form,
+        prompt_tokens=form.prompt_tokens + death.bos_shift,
+        tokens_off_by=off_by,
+        reasoning_key=death.given_reasoning_key,
+        usage_in_each=_USAGE_IN_EACH.get(death.usage, ""),
+        empty_finish=death.empty_finish,
+    )
+
+
+def _death_of(
+    death: Death, new_writer: Callable[[], StreamWriter], source: Source, form: Form
+) -> Iterator[Draft]:
+    """The frames of a death, in plain SSE and with their pauses; dressing and framing come later.
+
+    Raises:
+        ValueError: this answer does not allow the death: see `Cut` and `check_stream`.
+    """
+    cut, writer = Cut(death, source), new_writer()
+    check_stream(death, new_writer, cut)
+    answer = AnswerFrames(death, writer, cut, usage_asked=form.usage_asked)
+    return edited(answer.frames(), Scene(death, writer, cut, answer))
 
 
 def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
@@ -215,7 +249,8 @@ def _answered(death: Death, writer: StreamWriter, whole: Callable[[], tuple[byte
         yield _head(death, writer.dialect, kind or writer.dialect.content_type)
     else:
         yield _whole_head(death, kind, len(body))
-    beat = Frame(HEARTBEATS.get(death.heartbeat) or writer.empty())
+    block = HEARTBEATS.get(death.heartbeat)
+    beat = writer.empty() if block is None else Frame(block, part=Part.PING)
     yield from silence(death, death.ttft_ms, beat)
     if body:
         # Behind a heartbeat it is a line that is no field, which a reader of events passes over.
@@ -286,38 +321,34 @@ def healthy_script(
     dialect = writer.dialect
     yield _stream_head(dialect)
     pieces, last = pieces.without_last() if dialect.finish_rides else (pieces, None)
-    begun = False
+    has_begun = False
     for part in bursts(pieces, None, writer, awaited=True):
         tokens = 1 if isinstance(part, Burst) else part.token_count
-        yield from (Await(tokens),) if begun else _opened(writer.opening, tokens)
+        yield from (Await(tokens),) if has_begun else _opened(writer, tokens)
         if isinstance(part, Burst):
+            writer.pass_over(len(part.frames), len(part.frames))
             yield part
         else:
-            yield from _commented(Frame(writer.content(part, first=not begun), said=said_of(part)), dialect)
-        begun = True
+            yield from _commented(writer.content(part), dialect)
+        has_begun = True
     if last is not None:
-        yield from (Await(last.token_count),) if begun else _opened(writer.opening, last.token_count)
-        frame = writer.finish_with(last, finish, first=not begun)
-        yield from _commented(Frame(frame, said=said_of(last) + finished(finish)), dialect)
+        yield from (Await(last.token_count),) if has_begun else _opened(writer, last.token_count)
+        yield from _commented(writer.finish_with(last, finish), dialect)
     else:
-        yield from () if begun else _opened(writer.opening, unseen_tokens)
-        yield Frame(writer.finish(finish), said=finished(finish))
+        yield from () if has_begun else _opened(writer, unseen_tokens)
+        yield writer.finish(finish)
     if include_usage:
-        yield _usage(writer, counts(), finish)
-    yield Frame(writer.terminal, said=SAID_DONE)
+        yield writer.usage(counts(), finish)
+    yield writer.terminal()
     yield Close.TERMINATOR
 
 
-def _usage(writer: StreamWriter, counts: Counts, finish: str) -> Frame:
-    return Frame(writer.usage(counts, finish), said=Said(usage=counts.json()))
-
-
-def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
+def _opened(writer: StreamWriter, tokens: int) -> Iterator[Event]:
     """The wait for the first tokens; the opening comes with the first of them, as the time to first token."""
-    if opening is not None:
+    if writer.has_opening:
         if tokens:
             yield Await(1)
-        yield Frame(opening)
+        yield from writer.opening()
         tokens -= 1
     if tokens > 0:
         yield Await(tokens)
@@ -325,7 +356,7 @@ def _opened(opening: bytes | None, tokens: int) -> Iterator[Event]:
 
 def _commented(frame: Frame, dialect: Dialect) -> tuple[Frame, ...]:
     """A content frame, after what the dialect puts before each."""
-    return (Frame(dialect.comment), frame) if dialect.comment else (frame,)
+    return (Frame(dialect.comment, part=Part.COMMENT), frame) if dialect.comment else (frame,)
 
 
 def _stream_head(dialect: Dialect) -> Head:
@@ -345,11 +376,10 @@ def echo_script(
 ) -> Iterator[Event]:
     """The events of a verbatim answer: its content frames with what each says, and every frame is due at once."""
     yield _stream_head(writer.dialect)
-    if writer.opening is not None:
-        yield Frame(writer.opening)
+    yield from writer.opening()
     yield from (Frame(content, said=told) for content, told in contents)
-    yield Frame(writer.finish(finish), said=finished(finish))
+    yield writer.finish(finish)
     if include_usage:
-        yield _usage(writer, counts, finish)
-    yield Frame(writer.terminal, said=SAID_DONE)
+        yield writer.usage(counts, finish)
+    yield writer.terminal()
     yield Close.TERMINATOR

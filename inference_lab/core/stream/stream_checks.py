@@ -10,58 +10,57 @@ from typing import TYPE_CHECKING
 from inference_lab.core.faults.death import NONE
 from inference_lab.core.faults.silence import HEARTBEATS, beats_in
 from inference_lab.core.stream.content import frames_in
-from inference_lab.core.stream.events import NOTHING
 from inference_lab.core.stream.sse import check_torn, is_event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
     from inference_lab.core.stream.content import Cut
-    from inference_lab.core.stream.inserts import Inserts
 
 
-def check_stream(death: Death, writer: StreamWriter, cut: Cut, inserts: Inserts) -> None:
-    """Refuse a death that has nothing to act on in this answer, of which `cut` and `inserts` are the death's.
+def check_stream(death: Death, new_writer: Callable[[], StreamWriter], cut: Cut) -> None:
+    """Refuse a death that has nothing to act on in this answer, of which `cut` is the death's.
 
     Raises:
         ValueError: a frame or a word that is not there, or that is too short for a tear or longer than its padding.
     """
-    if (death.at == "role" or death.role_again) and writer.opening is None:
+    writer = new_writer()
+    if (death.at == "role" or death.role_again) and not writer.has_opening:
         key = "at=role" if death.at == "role" else "role_again"
         raise ValueError(f"{key} needs a role frame, which {writer.dialect.name} does not have here")
     if death.at == "frames":
-        _check_padding(death, writer, cut, inserts)
-        _check_tear(death, writer, cut, inserts)
+        _check_padding(death, writer, cut)
+        _check_tear(death, new_writer(), cut)
         _check_sequence(death, cut)
         _check_rest(death, cut)
         _check_leg(death, cut)
     _check_first_frames(death, writer, cut)
 
 
-def _check_padding(death: Death, writer: StreamWriter, cut: Cut, inserts: Inserts) -> None:
+def _check_padding(death: Death, writer: StreamWriter, cut: Cut) -> None:
     if death.frame_bytes is None:
         return
     if cut.last is None:
         raise ValueError("frame_bytes needs a content frame, and this answer has none")
     # Counts in every frame, whose length depends on the number, do not go with a padding.
-    frame, _ = inserts.into_each(writer.content(cut.last, first=cut.frames == 1), NOTHING, 0)
-    least = len(frame)
+    writer.pass_over(cut.frames - 1, 0)
+    least = len(writer.content(cut.last).data)
     if death.frame_bytes < least:
         raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
 
 
-def _check_tear(death: Death, writer: StreamWriter, cut: Cut, inserts: Inserts) -> None:
+def _check_tear(death: Death, writer: StreamWriter, cut: Cut) -> None:
     if death.tear.word == "none":
         return
     piece = cut.torn
     if death.tear.word == "utf8" and not piece.words:
         raise ValueError("tear=utf8 needs a word in the torn frame: this one has none")
-    frame = writer.content(piece, first=not cut.frames)
-    tokens = cut.pieces.token_count(cut.place) + piece.token_count
-    openings = (writer.opening is not None) * (1 + death.role_again)
+    openings = writer.has_opening * (1 + death.role_again)
     beats = beats_in(death, death.ttft_ms) * is_event(HEARTBEATS.get(death.heartbeat, b""))
-    frame, _ = inserts.into_each(frame, NOTHING, tokens)
-    check_torn(frame, death, beats + openings + cut.frames)
+    writer.pass_over(cut.frames, cut.pieces.token_count(cut.place))
+    check_torn(writer.content(piece).data, death, beats + openings + cut.frames)
 
 
 def _check_sequence(death: Death, cut: Cut) -> None:
@@ -102,7 +101,7 @@ def _check_leg(death: Death, cut: Cut) -> None:
 
 def _check_first_frames(death: Death, writer: StreamWriter, cut: Cut) -> None:
     """What acts on the frames in front of the fault point needs one."""
-    has_opening = writer.opening is not None and death.at != "head"
+    has_opening = writer.has_opening and death.at != "head"
     if has_opening or (cut.frames and death.at == "frames"):
         return
     if death.chunk_error == "no_crlf":

@@ -274,7 +274,7 @@ def waits(plan: Plan, *, chat: bool) -> tuple[list[tuple[int, bytes]], bytes | N
             tokens += event.tokens
         elif isinstance(event, Frame):
             frames.append((tokens, event.data))
-    return frames, shape.opening
+    return frames, next((frame.data for frame in shape.opening()), None)
 
 
 @STYLES

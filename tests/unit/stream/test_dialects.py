@@ -10,7 +10,7 @@ import pytest
 from inference_lab.core.answer.pieces import Piece
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion, quote
+from inference_lab.core.apis.contract import Completion, Form, quote
 from inference_lab.core.apis.dialects import DIALECTS, Dialect
 from inference_lab.core.oracle import verify
 from tests.support.dialect_blocks import ASKED, EACH, LITERAL, PATHS, literal
@@ -62,9 +62,9 @@ def test_the_document_has_each_dialect_on_each_endpoint() -> None:
 
 def test_a_dialect_that_nobody_asked_usage_of() -> None:
     writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["openai"])
-    assert b'"usage"' not in writer.finish("stop")
+    assert b'"usage"' not in writer.finish("stop").data
     writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["dynamo"])
-    assert writer.finish("stop").endswith(b',"usage":null}\n\n')
+    assert writer.finish("stop").data.endswith(b',"usage":null}\n\n')
 
 
 PIECES = (
@@ -78,24 +78,23 @@ PIECES = (
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda dialect: dialect.name)
 @pytest.mark.parametrize("asked", [False, True])
 def test_a_template_around_a_text_is_the_frame_that_says_it(dialect: Dialect, *, asked: bool) -> None:
-    completion = Completion("chatcmpl-0", 1, "$ID")
-    chat = ChatWriter(completion, dialect, usage_asked=asked, reasoning_key="$SAID")
-    raw = CompletionsWriter(completion, dialect, usage_asked=asked)
+    completion, form = Completion("chatcmpl-0", 1, "$ID"), Form(usage_asked=asked, reasoning_key="$SAID")
+    chat, raw = ChatWriter(completion, dialect, form), CompletionsWriter(completion, dialect, form)
+    for writer in (chat, raw):
+        first, second = (writer.content(PIECES[0]) for _ in range(2))
+        assert (first == second) == writer.is_first_alike
     for piece in PIECES:
         before, after = raw.template(piece.channel) or (b"", b"")
-        assert raw.content(piece) == before + quote(piece.raw) + after
+        assert raw.content(piece).data == before + quote(piece.raw) + after
         if piece.channel != "call":
             before, after = chat.template(piece.channel) or (b"", b"")
-            assert chat.content(piece) == before + quote(piece.delta) + after
-    for writer in (chat, raw):
-        is_alike = writer.content(PIECES[0], first=True) == writer.content(PIECES[0])
-        assert is_alike == writer.is_first_alike
+            assert chat.content(piece).data == before + quote(piece.delta) + after
     assert chat.template("call") is None
 
 
 def test_frames_that_tell_ids_have_no_template() -> None:
     for writer in (ChatWriter, CompletionsWriter):
-        assert writer(Completion("c", 1, "m"), prompt_ids=[1]).template("text") is None
+        assert writer(Completion("c", 1, "m"), form=Form(prompt_ids=[1])).template("text") is None
 
 
 # Directive behind `ok;delay_ms=0`, on a chat of two words: what stands in the body, and what does not.

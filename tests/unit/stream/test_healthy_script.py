@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -14,23 +15,24 @@ from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import HERMES, LAB
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
+from inference_lab.core.apis.contract import Completion, Counts, Form, StreamWriter
 from inference_lab.core.stream.events import Await, Burst, Event, Frame, single
 from inference_lab.core.stream.script import healthy_script
 from tests.support.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from inference_lab.core.answer.answer import Plan
 
-CHAT = ChatWriter(Completion("chatcmpl-0", 1, "m"))
-COMPLETIONS = CompletionsWriter(Completion("cmpl-0", 1, "m"))
+COMPLETION = Completion("chatcmpl-0", 1, "m")
+TELLING = Form(prompt_ids=[1, 2])
+CHAT: Callable[[], StreamWriter] = partial(ChatWriter, COMPLETION)
 WRITERS = [
     CHAT,
-    COMPLETIONS,
-    ChatWriter(Completion("chatcmpl-0", 1, "m"), prompt_ids=[1, 2]),
-    CompletionsWriter(Completion("cmpl-0", 1, "m"), prompt_ids=[1, 2]),
+    partial(CompletionsWriter, COMPLETION),
+    partial(ChatWriter, COMPLETION, form=TELLING),
+    partial(CompletionsWriter, COMPLETION, form=TELLING),
 ]
 
 
@@ -44,20 +46,22 @@ def plan(words: int, reasoning: int = 0) -> Plan:
     )
 
 
-def script(writer: StreamWriter, asked: Plan) -> Iterator[Event]:
-    return healthy_script(writer, asked.pieces, asked.finish, lambda: Counts(5, 7), include_usage=True)
+def script(new_writer: Callable[[], StreamWriter], asked: Plan) -> Iterator[Event]:
+    return healthy_script(new_writer(), asked.pieces, asked.finish, lambda: Counts(5, 7), include_usage=True)
 
 
-@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("new_writer", WRITERS)
 @pytest.mark.parametrize("reasoning", [0, 5, 40])
-def test_each_piece_is_a_frame_that_waits_for_its_tokens(writer: StreamWriter, reasoning: int) -> None:
+def test_each_piece_is_a_frame_that_waits_for_its_tokens(
+    new_writer: Callable[[], StreamWriter], reasoning: int
+) -> None:
     asked = plan(50, reasoning)
-    _, *events = single(script(writer, asked))
+    _, *events = single(script(new_writer, asked))
+    writer = new_writer()
     expected: list[tuple[int, bytes]] = [
-        (piece.token_count, writer.content(piece, first=not place))
-        for place, piece in enumerate(asked.pieces)
+        (piece.token_count, writer.content(piece).data) for piece in asked.pieces
     ]
-    opening = [] if writer.opening is None else [writer.opening]
+    opening = [frame.data for frame in writer.opening()]
     waits = [event.tokens for event in events if isinstance(event, Await)]
     if opening and expected[0][0] > 1:  # which comes with the first of the first piece's tokens
         waits[:2] = [sum(waits[:2])]
@@ -81,8 +85,9 @@ def test_tokens_in_any_portions_bring_the_same_frames_each_portion_in_one_write(
     (player,) = stage.players
     writes: list[bytes] = []
     transport.write = writes.append  # type: ignore[method-assign] # which is what counts here
-    frames = [b"%x\r\n%b\r\n" % (len(data), data) for data in [CHAT.opening or b""]]
-    frames += [b"%x\r\n%b\r\n" % (len(data), data) for data in map(CHAT.content, asked.pieces)]
+    writer = CHAT()
+    written = [*writer.opening(), *map(writer.content, asked.pieces)]
+    frames = [b"%x\r\n%b\r\n" % (len(frame.data), frame.data) for frame in written]
     given_so_far = 0
     for place, portion in enumerate(portions):
         count = min(portion, words - given_so_far)
@@ -96,11 +101,11 @@ def test_tokens_in_any_portions_bring_the_same_frames_each_portion_in_one_write(
             channel.resumeProducing()
         begin = given_so_far + 1 if given_so_far else 0
         given_so_far += count
-        (written,) = writes
+        (sent,) = writes
         writes.clear()
         expected = b"".join(frames[begin : given_so_far + 1])
-        assert written[: len(expected)] == expected
-        assert (written == expected) == (given_so_far < words), "the end comes with the last of them"
+        assert sent[: len(expected)] == expected
+        assert (sent == expected) == (given_so_far < words), "the end comes with the last of them"
     transport.loseConnection()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pytest
 from hypothesis import given
@@ -14,7 +16,8 @@ from inference_lab.core.answer.position import Position, locate
 from inference_lab.core.answer.templates import LAB
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion, StreamWriter
+from inference_lab.core.apis.contract import Completion, Form, StreamWriter
+from inference_lab.core.apis.dialects import LAB as DIALECT
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import Fault, parse_directive
 from inference_lab.core.faults.modes import MODES
@@ -32,8 +35,9 @@ if TYPE_CHECKING:
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""
 
-CHAT = ChatWriter(Completion("chatcmpl-0", 1, "m"))
-COMPLETIONS = CompletionsWriter(Completion("cmpl-0", 1, "m"))
+Writers: TypeAlias = Callable[[Form], StreamWriter]
+CHAT: Writers = partial(ChatWriter, Completion("chatcmpl-0", 1, "m"), DIALECT)
+COMPLETIONS: Writers = partial(CompletionsWriter, Completion("cmpl-0", 1, "m"), DIALECT)
 
 CHAT_HEAD = 'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"m","choices":['
 COMPLETIONS_HEAD = 'data: {"id":"cmpl-0","object":"text_completion","created":1,"model":"m","choices":['
@@ -54,21 +58,20 @@ class Source:
         return fault_pieces(LAB, self.position, channel, chat=self.chat, call=CallTarget("lookup", "city"))
 
 
-def events_of(fault: Fault, shape: StreamWriter, *, include_usage: bool = True) -> Iterator[Event]:
+def events_of(fault: Fault, writers: Writers, *, include_usage: bool = True) -> Iterator[Event]:
     return single(
         fault_script(
             fault.death,
-            shape,
-            Source(FRESH, chat=shape is CHAT),
-            prompt_tokens=5,
-            include_usage=include_usage,
+            writers,
+            Source(FRESH, chat=writers is CHAT),
+            form=Form(usage_asked=include_usage, prompt_tokens=5),
             whole=lambda: b"{}",
         )
     )
 
 
-def script_of(fault: Fault, shape: StreamWriter, *, include_usage: bool = True) -> list[Event]:
-    head, *events = events_of(fault, shape, include_usage=include_usage)
+def script_of(fault: Fault, writers: Writers, *, include_usage: bool = True) -> list[Event]:
+    head, *events = events_of(fault, writers, include_usage=include_usage)
     assert head == STREAM_HEAD
     return events
 
@@ -200,23 +203,23 @@ def test_without_a_delay_there_are_no_pauses() -> None:
     st.sampled_from([CHAT, COMPLETIONS]),
 )
 def test_the_frames_are_the_same_with_and_without_a_delay(
-    mode: str, more: str, after_chunks: int, shape: StreamWriter
+    mode: str, more: str, after_chunks: int, writers: Writers
 ) -> None:
     try:
         slow, fast = (
             parse_directive(f"{mode}{more};after_chunks={after_chunks};delay_ms={delay_ms}")
             for delay_ms in (1, 0)
         )
-        paced = (event for event in events_of(slow, shape) if event != Pause(1))
+        paced = (event for event in events_of(slow, writers) if event != Pause(1))
     except ValueError:
         return  # refused, and elsewhere it is told why
-    assert list(islice(events_of(fast, shape), 400)) == list(islice(paced, 400))
+    assert list(islice(events_of(fast, writers), 400)) == list(islice(paced, 400))
 
 
-@pytest.mark.parametrize("shape", [CHAT, COMPLETIONS])
-def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(shape: StreamWriter) -> None:
-    events = script_of(parse_directive("reset;after_chunks=0"), shape)
-    assert printed(events) == ([ROLE] if shape is CHAT else []) + ["Close.RST"]
+@pytest.mark.parametrize("writers", [CHAT, COMPLETIONS])
+def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(writers: Writers) -> None:
+    events = script_of(parse_directive("reset;after_chunks=0"), writers)
+    assert printed(events) == ([ROLE] if writers is CHAT else []) + ["Close.RST"]
 
 
 def test_the_largest_values_are_generated_lazily() -> None:
@@ -246,10 +249,10 @@ def test_a_torn_frame_is_cut_at_the_promised_byte(after_chunks: int, directive: 
 def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
     lengths = set()
     for model in ("é" * size for size in range(1, 40)):
-        shape = CompletionsWriter(Completion("c", 1, model))
-        *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), shape)
+        writers = partial(CompletionsWriter, Completion("c", 1, model), DIALECT)
+        *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), writers)
         assert isinstance(torn, Frame)
         torn.data.decode()
-        whole = len(shape.content(next(iter(fault_pieces(LAB, FRESH, "text", chat=False)))))
+        whole = len(writers(Form()).content(next(iter(fault_pieces(LAB, FRESH, "text", chat=False)))).data)
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}

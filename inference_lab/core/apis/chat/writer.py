@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inference_lab.core.apis.choices import ChoicesWriter
-from inference_lab.core.apis.contract import quote
+from inference_lab.core.apis.contract import PLAIN, Form, quote
 from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.identity import call_id
 
@@ -16,22 +16,14 @@ if TYPE_CHECKING:
 
 
 class ChatWriter(ChoicesWriter):
-    """See `contract.StreamWriter`; `reasoning_key` is that of a delta, else the dialect's."""
+    """See `contract.StreamWriter`."""
 
     kind = "chat.completion.chunk"
 
-    def __init__(
-        self,
-        completion: Completion,
-        dialect: Dialect = LAB,
-        *,
-        reasoning_key: str | None = None,
-        usage_asked: bool = False,
-        prompt_ids: list[int] | None = None,
-    ) -> None:
-        super().__init__(completion, dialect, usage_asked=usage_asked, prompt_ids=prompt_ids)
+    def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
+        super().__init__(completion, dialect, form)
         self._aside = self._frames.aside.encode()
-        self._reasoning = self._aside + quote(reasoning_key or dialect.reasoning_key) + b":"
+        self._reasoning = self._aside + quote(form.reasoning_key or dialect.reasoning_key) + b":"
 
     @staticmethod
     def _row(dialect: Dialect) -> Frames:

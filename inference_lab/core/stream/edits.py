@@ -1,0 +1,273 @@
+"""The edits that make a death of an answer's frames: each goes by what a frame is, never by what it looks like.
+
+An edit takes the frames as they come and passes on at once what it does not change: words that are still to be said
+may wait for an engine, or for an upstream. It acts after the frame that it counts. Only those hold frames back that
+must: as many as are to be repeated or turned around.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from inference_lab.core.faults.errors import error_block, said_by_error
+from inference_lab.core.faults.silence import beats_behind, hangs_with_beats
+from inference_lab.core.stream.answer_frames import comments
+from inference_lab.core.stream.events import (
+    UNREADABLE,
+    Burst,
+    Draft,
+    FaultPoint,
+    Frame,
+    Part,
+    Pause,
+    Raw,
+    Torn,
+)
+
+if TYPE_CHECKING:
+    from inference_lab.core.apis.contract import StreamWriter
+    from inference_lab.core.faults.death import Death
+    from inference_lab.core.stream.answer_frames import AnswerFrames
+    from inference_lab.core.stream.content import Cut
+
+_BLOCK_BYTES: Final = 65_536
+_UNPACED: Final = (Part.PING, Part.TERMINAL)
+_TAIL: Final = (Part.FINISH, Part.USAGE, Part.TERMINAL)
+_MALFORMED: Final = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n'
+
+
+class Scene(NamedTuple):
+    """What an edit may ask for: the death, its answer, and who writes its frames."""
+
+    death: Death
+    writer: StreamWriter
+    cut: Cut
+    answer: AnswerFrames
+
+
+Drafts: TypeAlias = Iterator[Draft]
+
+
+def edited(frames: Drafts, scene: Scene) -> Drafts:
+    """The frames with every edit that the death asks for."""
+    for is_wanted, edit in EDITS:
+        if is_wanted(scene):
+            frames = edit(frames, scene)
+    return frames
+
+
+# -- what is said in another order, once more, or not at all
+
+
+def _swap(frames: Drafts, scene: Scene) -> Drafts:
+    """The first content frames after the fault point in reverse."""
+    for event in frames:
+        yield event
+        if isinstance(event, FaultPoint):
+            yield from [*islice(frames, scene.death.sequence.number)][::-1]
+
+
+def _repeat(frames: Drafts, scene: Scene) -> Drafts:
+    """The last content frames once more, after the fault point."""
+    last: deque[Frame] = deque(maxlen=scene.death.sequence.number)
+    for event in frames:
+        yield event
+        if isinstance(event, Frame) and event.part is Part.CONTENT:
+            last.append(event)
+        elif isinstance(event, FaultPoint):
+            yield from (_again(frame) for frame in last)
+            last = deque(maxlen=0)
+
+
+def _finish_twice(frames: Drafts, _: Scene) -> Drafts:
+    is_first = True
+    for event in frames:
+        yield event
+        if is_first and isinstance(event, Frame) and event.part is Part.FINISH:
+            is_first = False
+            yield _again(event)
+
+
+def _say_after_finish(frames: Drafts, scene: Scene) -> Drafts:
+    """One more word after the finish."""
+    is_said = False
+    for event in frames:
+        yield event
+        if not is_said and _is(event, Part.FINISH):
+            is_said = True
+            yield scene.answer.next_content()
+
+
+def _end_twice(frames: Drafts, _: Scene) -> Drafts:
+    for event in frames:
+        yield event
+        if _is(event, Part.TERMINAL):
+            yield event
+
+
+def _leave_out_end(frames: Drafts, _: Scene) -> Drafts:
+    return (event for event in frames if not _is(event, Part.TERMINAL))
+
+
+# -- what is none of the answer's
+
+
+def _insert_null(frames: Drafts, scene: Scene) -> Drafts:
+    return _at_fault_point(frames, lambda: scene.writer.bare(b"null"))
+
+
+def _insert_empty(frames: Drafts, scene: Scene) -> Drafts:
+    return _at_fault_point(frames, lambda: scene.writer.bare(b"[]"))
+
+
+def _insert_malformed(frames: Drafts, scene: Scene) -> Drafts:
+    data = _MALFORMED % msgspec.json.encode(scene.writer.completion.id)
+    return _at_fault_point(frames, lambda: Frame(data, said=UNREADABLE))
+
+
+def _at_fault_point(frames: Drafts, make: Callable[[], Frame]) -> Drafts:
+    for event in frames:
+        yield event
+        if isinstance(event, FaultPoint):
+            yield make()
+
+
+def _insert_error(frames: Drafts, scene: Scene) -> Drafts:
+    """An error after all content."""
+    death, writer = scene.death, scene.writer
+    is_first, is_sent = death.retry != "alone", False
+    for event in frames:
+        if not is_sent and isinstance(event, Frame) and event.part in _TAIL:
+            block = error_block(death, writer.completion, writer.kind)
+            yield Frame(block, said=said_by_error(block, is_first=is_first), part=Part.ERROR)
+            is_sent = True
+        yield event
+        is_first = is_first and not _is_paced(event)
+
+
+def _comment(frames: Drafts, scene: Scene) -> Drafts:
+    """What the dialect puts before each content frame."""
+    comment = Frame(scene.writer.dialect.comment, part=Part.COMMENT)
+    for event in frames:
+        if _is(event, Part.CONTENT):
+            yield comment
+        yield event
+
+
+# -- what breaks a frame
+
+
+def _tear(frames: Drafts, _: Scene) -> Drafts:
+    """The last content frame before the fault point torn, and nothing after it."""
+    held: Frame | None = None
+    for event in frames:
+        if isinstance(event, FaultPoint):
+            if held is not None:
+                yield Torn(held.data, held.said)
+            yield event
+            return
+        if held is not None:
+            yield held
+            held = None
+        if isinstance(event, Frame) and event.part is Part.CONTENT:
+            held = event
+        else:
+            yield event
+
+
+def _pad(frames: Drafts, scene: Scene) -> Drafts:
+    """The last content frame before the fault point, with blanks before its closing brace."""
+    left: int | None = scene.cut.frames
+    for event in frames:
+        if isinstance(event, Frame) and event.part is Part.CONTENT and left is not None:
+            left -= 1
+            if not left:
+                left = None
+                yield from _padded(event, scene.death)
+                continue
+        yield event
+
+
+def _padded(frame: Frame, death: Death) -> Iterator[Raw]:
+    """As one chunk made of bounded pieces."""
+    size = death.frame_bytes or 0
+    blanks = size - len(frame.data)
+    has_chunks = death.close != "eof"
+    if has_chunks:
+        yield Raw(b"%x\r\n" % size, is_framing=True)
+    yield Raw(frame.data[: -len(b"}\n\n")])
+    for begin in range(0, blanks, _BLOCK_BYTES):
+        yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
+    yield Raw(b"}\n\n", frame.said)
+    if has_chunks:
+        yield Raw(b"\r\n", is_framing=True)
+
+
+# -- when it is said
+
+
+def _pace(frames: Drafts, scene: Scene) -> Drafts:
+    """The first frame at once, each further one `delay_ms` after the one before; the end and signs of life at once."""
+    death = scene.death
+    rest_ms = death.delay_ms if death.rest_delay_ms is None else death.rest_delay_ms
+    pause_ms = death.delay_ms
+    is_due = True  # a comment and its frame are due together
+    for event in frames:
+        if isinstance(event, FaultPoint):
+            pause_ms = rest_ms
+        elif _is_paced(event):
+            if pause_ms and not is_due:
+                yield Pause(pause_ms)
+            is_due = _is(event, Part.COMMENT)
+        yield event
+
+
+def _is_paced(event: Draft) -> bool:
+    return isinstance(event, Burst) or (isinstance(event, Frame) and event.part not in _UNPACED)
+
+
+def _is(event: Draft, part: Part) -> bool:
+    return isinstance(event, Frame) and event.part is part
+
+
+def _again(frame: Frame) -> Frame:
+    """A frame that is sent once more; its words are not new."""
+    return Frame(frame.data, said=frame.said.again(), part=frame.part)
+
+
+def _say_after_end(frames: Drafts, scene: Scene) -> Drafts:
+    """One more word after everything."""
+    yield from frames
+    yield scene.answer.next_content()
+
+
+def _beat_after_end(frames: Drafts, scene: Scene) -> Drafts:
+    """The signs of life of a connection that stays open."""
+    yield from frames
+    yield from beats_behind(scene.death, scene.answer.beat())
+
+
+EDITS: Final[tuple[tuple[Callable[[Scene], bool], Callable[[Drafts, Scene], Drafts]], ...]] = (
+    (lambda scene: scene.death.sequence.word == "swap", _swap),
+    (lambda scene: scene.death.sequence.word == "dup", _repeat),
+    (lambda scene: scene.death.sequence.word == "choices_empty", _insert_empty),
+    (lambda scene: scene.death.sequence.word == "choices_null", _insert_null),
+    (lambda scene: scene.death.malformed, _insert_malformed),
+    (lambda scene: scene.death.error != "none", _insert_error),
+    (lambda scene: scene.death.sequence.word == "double_finish", _finish_twice),
+    (lambda scene: scene.death.sequence.word == "after_finish", _say_after_finish),
+    (lambda scene: scene.death.done == "twice", _end_twice),
+    (lambda scene: scene.death.done == "false", _leave_out_end),
+    (lambda scene: comments(scene.death, scene.writer), _comment),
+    (lambda scene: True, _pace),  # noqa: ARG005 - whatever the death
+    (lambda scene: scene.death.frame_bytes is not None, _pad),
+    (lambda scene: scene.death.sequence.word == "after_done", _say_after_end),
+    (lambda scene: scene.death.tear.word != "none", _tear),
+    (lambda scene: hangs_with_beats(scene.death), _beat_after_end),
+)
+"""When each edit is wanted, in the order in which they are made. Each works on what those before it have made."""
