@@ -7,11 +7,10 @@ import os
 import sys
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final
 
 from inference_lab import __version__
-from inference_lab.commands.output import written
-from inference_lab.core.one_line import one_line
+from inference_lab.console import fail, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,12 +67,6 @@ def _require_streams(failure: int) -> None:
         fail("standard output is closed", failure)
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def fail(message: str, status: int = 1) -> NoReturn:
-    """End the process with a line on stderr and a status."""
-    sys.stderr.write(f"inference-lab: {one_line(message)}\n")
-    raise SystemExit(status) from None
 
 
 def _serve(arguments: list[str]) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from twisted.python import usage
 
 from inference_lab import __version__
-from inference_lab.cli import fail
+from inference_lab.console import fail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,10 +107,10 @@ def makeService(options: usage.Options, *, logs_to_stdout: bool = False) -> ISer
     Whatever fails is one line on stderr and exit status 1, here and not later: once twistd has started its log,
     and in daemon mode once it has forked, nothing could be said in one line any more.
     """
+    from inference_lab.console import UserError  # noqa: PLC0415
     from inference_lab.service.serving import open_service  # noqa: PLC0415 - keeps `twistd --help` light
-    from inference_lab.service.settings import StartError  # noqa: PLC0415
 
     try:
         return open_service(options, logs_to_stdout=logs_to_stdout)
-    except StartError as error:
+    except UserError as error:
         fail(" ".join(str(error).split()))

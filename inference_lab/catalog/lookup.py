@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 from typing import Final, TypeVar
 
-from inference_lab.config.toml_reading import ConfigError, convert, read_toml, show_value
+from inference_lab.config.toml_reading import convert, read_toml, show_value
+from inference_lab.console import UserError
 from inference_lab.core.engine.hardware_spec import HardwareSpec
 from inference_lab.core.engine.model_spec import ModelSpec
 
@@ -29,7 +30,7 @@ class Catalog:
         """The model `name`, which `file` names under the key path `where`.
 
         Raises:
-            ConfigError: there is no such entry, or it is not valid.
+            UserError: there is no such entry, or it is not valid.
         """
         if name not in self._models:
             self._models[name] = self._read("models", ModelSpec, name, f"{file}: {where}")
@@ -39,7 +40,7 @@ class Catalog:
         """The hardware `name`, which `file` names under the key path `where`.
 
         Raises:
-            ConfigError: there is no such entry, or it is not valid.
+            UserError: there is no such entry, or it is not valid.
         """
         if name not in self._hardware:
             self._hardware[name] = self._read("hardware", HardwareSpec, name, f"{file}: {where}")
@@ -49,7 +50,7 @@ class Catalog:
         path = self._home / folder / f"{name}.toml"
         if not _NAME.fullmatch(name) or not path.is_file():
             known = ", ".join(sorted(entry.stem for entry in (self._home / folder).glob("*.toml")))
-            raise ConfigError(
+            raise UserError(
                 f"{asked_by} is {show_value(name)}, which the catalog does not hold;"
                 f" expected a table of facts or one of {known}"
             )

@@ -6,13 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.commands.offline import OneLineParser, run
-from inference_lab.commands.output import json_line
 from inference_lab.config.incident_file import load_incidents
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import Parser, UserError, json_line, print_lines, run
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.listing import listing
-from inference_lab.core.one_line import one_line
 from inference_lab.core.stream.preview import preview
 
 if TYPE_CHECKING:
@@ -25,9 +22,7 @@ _CONFIG: Final = "configs"
 
 def main(argv: list[str]) -> int:
     """Run the command with its arguments; returns the exit status."""
-    parser = OneLineParser(
-        prog=_PROG, description="List the modes and axes there are, or show what a directive does."
-    )
+    parser = Parser(_PROG, "List the modes and axes there are, or show what a directive does.")
     parser.add_argument(
         "directive", nargs="?", metavar="NAME|DIRECTIVE", help="a mode, or what the fault header would say"
     )
@@ -49,30 +44,30 @@ def _print(options: Namespace) -> None:
             else preview(options.directive, chat=not options.completions, incidents=incidents)
         )
     except ValueError as error:
-        raise ConfigError(str(error)) from None
+        raise UserError(str(error)) from None
     if options.json:
         sys.stdout.write(json_line(value, indent=1))
     else:
         lines = _listed(value) if options.directive is None else _shown(value)
-        sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+        print_lines(lines)
 
 
 def _incidents(config: str | None) -> Incidents:
     """The incidents beside a config; none where nobody named one and there is none.
 
     Raises:
-        ConfigError: a config that is not there, or an incident that `serve` would refuse.
+        UserError: a config that is not there, or an incident that `serve` would refuse.
     """
     path = Path(_CONFIG if config is None else config)
     try:
         is_there = path.exists()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
     if is_there:
         return load_incidents(path)
     if config is None:
         return NO_INCIDENTS
-    raise ConfigError(f"{config}: no such file or directory")
+    raise UserError(f"{config}: no such file or directory")
 
 
 def _listed(value: dict[str, Any]) -> Iterator[str]:

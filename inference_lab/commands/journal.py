@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.commands.journal_rows import fetch, journal_parser, wanted_by
-from inference_lab.commands.offline import run
-from inference_lab.commands.output import json_line
+from inference_lab.console import json_line, run
 from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
@@ -40,7 +39,9 @@ def main(arguments: Sequence[str]) -> int:
 
 def _show(options: Namespace) -> None:
     for row in _followed(options) if options.follow else fetch(options, wanted_by(options)):
-        sys.stdout.write(json_line(msgspec.to_builtins(row)) if options.json else as_line(row) + "\n")
+        sys.stdout.write(
+            json_line(msgspec.to_builtins(row)) if options.json else f"{one_line(as_line(row))}\n"
+        )
         if options.follow:
             sys.stdout.flush()
 
@@ -78,7 +79,7 @@ def as_line(row: Row) -> str:
         said.append(row.trigger if row.fault is None else f"{row.trigger} {row.fault}")
     if row.state == "open":
         said.append("open")
-        return one_line("  ".join(said))
+        return "  ".join(said)
     asked = "" if row.ending_asked in {None, row.ending} else f" (asked: {row.ending_asked})"
     status = "no status" if row.status is None else str(row.status)
     refusal = "" if row.error is None else f" {row.error}"
@@ -88,4 +89,4 @@ def as_line(row: Row) -> str:
     done = ", [DONE]" if row.done_sent else ""
     unsent = f", {row.bytes_unsent} unsent" if row.bytes_unsent else ""
     said.append(f"{row.words} words{done}, {row.bytes_written} bytes{unsent}")
-    return one_line("  ".join(said))
+    return "  ".join(said)

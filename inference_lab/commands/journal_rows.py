@@ -10,8 +10,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, build_opener
 
 import msgspec
 
-from inference_lab.commands.offline import OneLineParser
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import Parser, UserError
 from inference_lab.core.journal.filters import FILTERS, Filter, filter_of
 from inference_lab.core.journal.row import Row
 from inference_lab.storage.database import DatabaseError, read_file
@@ -29,7 +28,7 @@ class _List(msgspec.Struct):
     data: list[Row]
 
 
-def journal_parser(prog: str, description: str) -> OneLineParser:
+def journal_parser(prog: str, description: str) -> Parser:
     """A parser with the options that say which journal and which of its rows are meant."""
     parser = source_parser(prog, description)
     for name in FILTERS:
@@ -37,9 +36,9 @@ def journal_parser(prog: str, description: str) -> OneLineParser:
     return parser
 
 
-def source_parser(prog: str, description: str) -> OneLineParser:
+def source_parser(prog: str, description: str) -> Parser:
     """A parser with the options that say which journal is meant."""
-    parser = OneLineParser(prog=prog, description=description, allow_abbrev=False)
+    parser = Parser(prog, description)
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
         "--url", default=DEFAULT_URL, help=f"a server with --enable-directives ({DEFAULT_URL})"
@@ -63,35 +62,35 @@ def wanted_by(options: Namespace) -> Filter:
     """The rows that the options ask for.
 
     Raises:
-        ConfigError: a value that is none.
+        UserError: a value that is none.
     """
     given = {name: value for name in FILTERS if (value := getattr(options, name, None)) is not None}
     try:
         return filter_of(given)
     except ValueError as error:
-        raise ConfigError(f"--{error}") from None
+        raise UserError(f"--{error}") from None
 
 
 def fetch(options: Namespace, wanted: Filter) -> list[Row]:
     """The rows, the oldest first.
 
     Raises:
-        ConfigError: the server or the file does not give them.
+        UserError: the server or the file does not give them.
     """
     if options.file is not None:
         try:
             documents = read_file(options.file, wanted)
         except DatabaseError as error:
-            raise ConfigError(str(error)) from None
+            raise UserError(str(error)) from None
         try:
             return [msgspec.json.decode(document, type=Row) for document in documents]
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ConfigError(f"{options.file}: a row cannot be read: {error}") from None
+            raise UserError(f"{options.file}: a row cannot be read: {error}") from None
     query = urlencode(
         {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not None}
     )
     if not options.url.startswith(("http://", "https://")):
-        raise ConfigError(f"--url {options.url}: expected http://HOST:PORT, as in {DEFAULT_URL}")
+        raise UserError(f"--url {options.url}: expected http://HOST:PORT, as in {DEFAULT_URL}")
     return _ask(f"{options.url.rstrip('/')}/lab/journal?{query}".rstrip("?"))
 
 
@@ -115,7 +114,7 @@ def _ask(url: str) -> list[Row]:
     except (HTTPException, OSError, ValueError, OverflowError, MemoryError, RecursionError) as error:
         # A peer may announce more than there is memory for, or nest deeper than can be read.
         reason = getattr(error, "reason", None) or error or type(error).__name__
-    raise ConfigError(f"{url}: {str(reason).strip():.{_LONGEST}}")
+    raise UserError(f"{url}: {str(reason).strip():.{_LONGEST}}")
 
 
 class _Refusal(msgspec.Struct):

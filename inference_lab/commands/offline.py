@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import tomli
 from msgspec import Struct
 
 from inference_lab.catalog import Catalog
-from inference_lab.commands.output import written
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.incident_file import load_incidents
-from inference_lab.config.toml_reading import ConfigError, Table, read_toml, refuse_non_finite, show_value
+from inference_lab.config.toml_reading import Table, read_toml, refuse_non_finite, show_value
+from inference_lab.console import Parser, UserError
 from inference_lab.core.engine.deployment_spec import Deployment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-
-class OneLineParser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line and status 1, as everywhere in this program."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong and exit."""
-        self.exit(1, f"{self.prog}: {message} ({self.prog} --help lists the options)\n")
+    from collections.abc import Sequence
 
 
 class Offline(Struct, frozen=True):
@@ -39,9 +30,9 @@ class Offline(Struct, frozen=True):
     hardware: str
 
 
-def offline_parser(prog: str, description: str) -> OneLineParser:
+def offline_parser(prog: str, description: str) -> Parser:
     """A parser with the options that say which deployment is meant."""
-    parser = OneLineParser(prog=prog, description=description, allow_abbrev=False)
+    parser = Parser(prog, description)
     parser.add_argument("--config", required=True, metavar="FILE", help="a deployment file, see configs/")
     parser.add_argument("--hardware", metavar="NAME", help="one of its hardware entries (default: the first)")
     parser.add_argument(
@@ -57,36 +48,22 @@ def offline_parser(prog: str, description: str) -> OneLineParser:
     return parser
 
 
-def run(prog: str, command: Callable[[], None]) -> int:
-    """Run `command` and return the exit status; what the user got wrong becomes one line on stderr."""
-
-    def status() -> int:
-        try:
-            command()
-        except ConfigError as error:
-            sys.stderr.write(f"{prog}: {error}\n")
-            return 1
-        return 0
-
-    return written(prog, status)
-
-
 def load_offline(config: str, hardware: str | None, settings: Sequence[str]) -> Offline:
     """The deployment in the file `config` on the entry `hardware` (None: the first), changed by `settings`.
 
     Raises:
-        ConfigError: anything that is wrong with the file, the entry or a setting.
+        UserError: anything that is wrong with the file, the entry or a setting.
     """
     path = Path(config)
     document = read_toml(path, config)
     incidents = load_incidents(path)
     entries = parse_deployment_file(document, config, incidents).entries
     if not entries:
-        raise ConfigError(f"{config}: hardware is missing, without which there is nothing to compute")
+        raise UserError(f"{config}: hardware is missing, without which there is nothing to compute")
     entry = next(iter(entries)) if hardware is None else hardware
     if entry not in entries:
         known = ", ".join(entries)
-        raise ConfigError(f"{config}: no [hardware] entry named {show_value(entry)}, expected one of {known}")
+        raise UserError(f"{config}: no [hardware] entry named {show_value(entry)}, expected one of {known}")
     source = config
     if settings:
         source = f"{config} with --set"
@@ -110,7 +87,7 @@ def _apply(settings: Sequence[str], entry: Table, document: Table) -> None:
         for key in path[:-1]:
             table = table.setdefault(key, {})
             if not isinstance(table, dict):
-                raise ConfigError(f"--set {'.'.join(path)}: {key} is {show_value(table)}, not a table")
+                raise UserError(f"--set {'.'.join(path)}: {key} is {show_value(table)}, not a table")
         table[path[-1]] = value
 
 
@@ -118,7 +95,7 @@ def _parse_setting(setting: str) -> tuple[list[str], object]:
     key, equals, text = setting.partition("=")
     path = key.strip().split(".")
     if not equals or not all(path):
-        raise ConfigError(f"--set {setting}: expected KEY=VALUE, as in scheduler.max_num_seqs=4")
+        raise UserError(f"--set {setting}: expected KEY=VALUE, as in scheduler.max_num_seqs=4")
     try:
         value: object = tomli.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -130,18 +107,18 @@ def read_json(path: str) -> tuple[object, str]:
     """The JSON in the file `path`, `-` for standard input, and what to call it in messages.
 
     Raises:
-        ConfigError: unreadable, or not JSON.
+        UserError: unreadable, or not JSON.
     """
     shown = "standard input" if path == "-" else path
     try:
         content = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except AttributeError:  # what Python makes of a standard input that is closed
-        raise ConfigError(f"{shown}: cannot be read: it is closed") from None
+        raise UserError(f"{shown}: cannot be read: it is closed") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         return msgspec.json.decode(content), shown
     except RecursionError:
-        raise ConfigError(f"{shown}: nested too deeply") from None
+        raise UserError(f"{shown}: nested too deeply") from None
     except ValueError as error:
-        raise ConfigError(f"{shown}: not valid JSON: {error}") from None
+        raise UserError(f"{shown}: not valid JSON: {error}") from None

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inference_lab.commands.offline import load_offline, offline_parser, read_json, run
+from inference_lab.commands.offline import load_offline, offline_parser, read_json
 from inference_lab.commands.sim_plot import PLOT_SLICES, plot_svg, plot_writer
 from inference_lab.commands.text_table import text_table
 from inference_lab.commands.trace import parse_trace
+from inference_lab.console import run
 from inference_lab.core.engine.cluster import Cluster
 from inference_lab.core.engine.simulation import simulate
 from inference_lab.core.engine.statistics import Statistics

@@ -6,7 +6,7 @@ from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ def plot_writer(path: Path) -> Callable[[str], None]:
     """What writes an SVG text to `path`, as the format that its name ends in.
 
     Raises:
-        ConfigError: another ending than .svg or .png, or what PNG needs is not installed; from the writer: the file
+        UserError: another ending than .svg or .png, or what PNG needs is not installed; from the writer: the file
             cannot be written.
     """
     suffix = path.suffix.lower()
@@ -45,13 +45,13 @@ def plot_writer(path: Path) -> Callable[[str], None]:
         converter = _png_converter(path)
         render = lambda svg: converter.svg2png(bytestring=svg.encode(), scale=2)  # noqa: E731 - typed above
     else:
-        raise ConfigError(f"--plot {path}: expected a name that ends in .svg or .png")
+        raise UserError(f"--plot {path}: expected a name that ends in .svg or .png")
 
     def write(svg: str) -> None:
         try:
             path.write_bytes(render(svg))
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            raise ConfigError(
+            raise UserError(
                 f"--plot {path}: cannot be written: {getattr(error, 'strerror', None) or error}"
             ) from None
 
@@ -62,7 +62,7 @@ def _png_converter(path: Path) -> Any:  # noqa: ANN401 - the library has no type
     try:
         return import_module("cairosvg")
     except (ImportError, OSError):  # OSError: the library is there, the system's libcairo is not
-        raise ConfigError(
+        raise UserError(
             f"--plot {path}: PNG needs cairosvg (pip install cairosvg) and libcairo; a .svg needs neither"
         ) from None
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from inference_lab.commands.offline import load_offline, offline_parser, read_json, run
+from inference_lab.commands.offline import load_offline, offline_parser, read_json
 from inference_lab.commands.text_table import text_table
-from inference_lab.config.toml_reading import ConfigError, convert
+from inference_lab.config.toml_reading import convert
+from inference_lab.console import UserError, run
 from inference_lab.core.engine.roofline import Roofline
 from inference_lab.core.engine.units import U32, Count
 
@@ -59,18 +60,18 @@ def place(content: object, file: str, deployment: Deployment) -> list[BatchEntry
     """The batch in `content`, every entry on a rank.
 
     Raises:
-        ConfigError: an entry of another shape, an empty batch, a rank that the deployment does not have.
+        UserError: an entry of another shape, an empty batch, a rank that the deployment does not have.
     """
     entries = convert(content, tuple[BatchEntry, ...], file=file, where="")
     if not entries:
-        raise ConfigError(f"{file}: the batch is empty, expected at least one entry")
+        raise UserError(f"{file}: the batch is empty, expected at least one entry")
     ranks = deployment.rank_count
     placed: list[BatchEntry] = []
     turn = 0
     for index, entry in enumerate(entries):
         if entry.rank is not None:
             if entry.rank >= ranks:
-                raise ConfigError(f"{file}: [{index}].rank is {entry.rank}, expected less than {ranks}")
+                raise UserError(f"{file}: [{index}].rank is {entry.rank}, expected less than {ranks}")
             placed.append(entry)
         else:
             placed += _spread(entry, turn, ranks)

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from inference_lab.config.toml_reading import ConfigError, convert
+from inference_lab.config.toml_reading import convert
+from inference_lab.console import UserError
 from inference_lab.core.engine.request import Request
 from inference_lab.core.engine.units import U32, NotNegative
 
@@ -39,7 +40,7 @@ def parse_trace(content: object, file: str, block_size: int) -> list[tuple[float
     """Arrivals (seconds, request) from a list of requests, or from an object with such a list under `requests`.
 
     Raises:
-        ConfigError: an entry of another shape, an id that occurs twice, or more content ids than the prompt has full
+        UserError: an entry of another shape, an id that occurs twice, or more content ids than the prompt has full
         blocks of `block_size` positions: they were made for another size, or would share what is generated.
     """
     where = ""
@@ -50,13 +51,13 @@ def parse_trace(content: object, file: str, block_size: int) -> list[tuple[float
     arrivals = []
     for index, entry in enumerate(entries):
         if entry.id in seen:
-            raise ConfigError(
+            raise UserError(
                 f"{file}: {where}[{index}].id is {entry.id!r}, which an earlier request has already"
             )
         seen.add(entry.id)
         full_blocks = entry.prompt_tokens // block_size
         if len(entry.prompt_block_ids) > full_blocks:
-            raise ConfigError(
+            raise UserError(
                 f"{file}: {where}[{index}].prompt_block_ids has {len(entry.prompt_block_ids)} ids, expected at most"
                 f" {full_blocks}: the full blocks of {block_size} in {entry.prompt_tokens} prompt tokens"
             )

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
-from inference_lab.commands.offline import run
-from inference_lab.commands.output import json_line
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError, json_line, print_lines, run
 from inference_lab.core.journal.conversation import Conversation, Leg, verdicts
-from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -45,11 +42,11 @@ def _judge(options: Namespace) -> list[Conversation]:
     judged = verdicts(partial(fetch, options), prompt=options.prompt, test=options.test)
     if not judged:
         which = options.prompt or options.test
-        raise ConfigError(f"no such conversation: {which}" if which else "no conversation in the journal")
+        raise UserError(f"no such conversation: {which}" if which else "no conversation in the journal")
     if options.json:
         sys.stdout.write(json_line(msgspec.to_builtins(judged)))
     else:
-        sys.stdout.write("".join(f"{one_line(line)}\n" for one in judged for line in _lines(one)))
+        print_lines(line for one in judged for line in _lines(one))
     return judged
 
 

@@ -14,13 +14,12 @@ body as it was sent, 74 the stream cannot be read, or the verdict not be written
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import BinaryIO, Final, NoReturn
+from typing import BinaryIO, Final
 
-from inference_lab.commands.output import written
+from inference_lab.console import Parser, json_line, print_lines, written
 from inference_lab.core.oracle import Finding, Verdict, foreign, kinds_named, verify
 
 _PROG: Final = "inference-lab verify"
@@ -28,15 +27,10 @@ _USAGE_ERROR: Final = 64
 _INPUT_OUTPUT_ERROR: Final = 74
 _BLOCK_BYTES: Final = 65536
 _HEAD_BYTES: Final = 8
+_FINISH_CHARACTERS: Final = 200
+"""Of a finish reason in the JSON; no server has one as long."""
 _STATUSES: Final = range(100, 600)
 _FIRST_FAILURE: Final = 400
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(_USAGE_ERROR, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -79,16 +73,16 @@ def _unreadable(reason: str) -> int:
 
 
 def _print(verdict: Verdict, *, as_json: bool) -> int:
-    lines = [json.dumps(_as_json(verdict), ensure_ascii=False)] if as_json else list(verdict.lines())
-    # As bytes: what is quoted from the stream may be more than the terminal's encoding can say.
-    sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace"))
+    if as_json:
+        sys.stdout.write(json_line(_as_json(verdict)))
+    else:
+        print_lines(verdict.lines())
     return verdict.exit_code
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=_PROG,
-        description="Judge a received stream: curl -N gateway… | inference-lab verify",
+def _parser() -> Parser:
+    parser = Parser(
+        _PROG, "Judge a received stream: curl -N gateway… | inference-lab verify", status=_USAGE_ERROR
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--tokens", type=_natural, metavar="N", help="words that the answer must have")
@@ -186,7 +180,7 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
         "verdict": verdict.outcome,
         "tag": verdict.tag,
         "words": verdict.words,
-        "finish": verdict.finish,
+        "finish": verdict.finish if verdict.finish is None else verdict.finish[:_FINISH_CHARACTERS],
         "done": verdict.done,
         "error": verdict.error,
         "completion_tokens": verdict.completion_tokens,

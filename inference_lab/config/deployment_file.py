@@ -6,15 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta, Struct
 
-from inference_lab.config.toml_reading import (
-    ConfigError,
-    Refused,
-    Table,
-    convert,
-    fitted,
-    join_key,
-    show_value,
-)
+from inference_lab.config.toml_reading import Refused, Table, convert, fitted, join_key, show_value
+from inference_lab.console import UserError
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.engine.deployment_spec import (
@@ -140,7 +133,7 @@ class DeploymentFile(Struct, frozen=True):
         """The whole deployment on the hardware entry `entry`, which must be one of `entries`.
 
         Raises:
-            ConfigError: a table that is out of scope, a name the catalog does not hold, an impossible
+            UserError: a table that is out of scope, a name the catalog does not hold, an impossible
             combination.
         """
         chosen, scheduler = self.entries[entry]
@@ -161,7 +154,7 @@ class DeploymentFile(Struct, frozen=True):
                 time_correction=chosen.time_correction,
             )
         except ValueError as error:
-            raise ConfigError(f"{self.source}: {where}.{error}") from None
+            raise UserError(f"{self.source}: {where}.{error}") from None
 
     def _hardware(
         self, spec: str | InlineHardware | None, entry: str, where: str, catalog: Catalog
@@ -171,7 +164,7 @@ class DeploymentFile(Struct, frozen=True):
         if isinstance(spec, str):
             return catalog.hardware(spec, file=self.source, where=f"{where}.spec")
         if spec.memory is not None:
-            raise ConfigError(
+            raise UserError(
                 f"{self.source}: {where}.spec.memory: {_OUT_OF_SCOPE['memory']}; remove the table"
             )
         return spec
@@ -180,7 +173,7 @@ class DeploymentFile(Struct, frozen=True):
         """The facts of its model.
 
         Raises:
-            ConfigError: a name that the catalog does not hold.
+            UserError: a name that the catalog does not hold.
         """
         model = self.tables.model
         return catalog.model(model, file=self.source, where="model") if isinstance(model, str) else model
@@ -192,18 +185,18 @@ def parse_deployment_file(
     """Type-check every table of a deployment file, of all its hardware entries; `[fault]` may name `incidents`.
 
     Raises:
-        ConfigError: the first thing that is wrong.
+        UserError: the first thing that is wrong.
     """
     tables = convert(document, TopLevel, file=source, where="")
     _refuse_out_of_scope(source, "", tables)
     for key, value, known in (("format", tables.format, FORMATS), ("dialect", tables.dialect, DIALECTS)):
         if value not in known:
-            raise ConfigError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
+            raise UserError(f"{source}: {key} is {show_value(value)}, expected one of {', '.join(known)}")
     fault = None if tables.fault is None else _fault_plan(tables.fault, source, incidents)
     if tables.latency is None:
         for key, given in (("scheduler", tables.scheduler), ("hardware", tables.hardware)):
             if not given:
-                raise ConfigError(f"{source}: {key} is missing; only a file with [latency] does without it")
+                raise UserError(f"{source}: {key} is missing; only a file with [latency] does without it")
     shared = tables.scheduler or {}
     convert({**_ANY_SCHEDULER, **shared}, SchedulerSpec, file=source, where="scheduler")
     entries = {}
@@ -222,15 +215,15 @@ def parse_deployment_file(
 def _fault_plan(table: object, source: str, incidents: Incidents) -> FaultPlan:
     with fitted(source):
         if not isinstance(table, dict):
-            raise ConfigError(f"{source}: fault is {show_value(table)}, expected a table")
+            raise UserError(f"{source}: fault is {show_value(table)}, expected a table")
         try:
             return plan_from_table(table, incidents)
         except DirectiveError as error:
             reason = error.in_table("fault")
-            raise ConfigError(f"{source}: {reason}; inference-lab faults lists what is valid") from None
+            raise UserError(f"{source}: {reason}; inference-lab faults lists what is valid") from None
 
 
 def _refuse_out_of_scope(source: str, where: str, tables: TopLevel | HardwareEntry) -> None:
     for key, reason in _OUT_OF_SCOPE.items():
         if getattr(tables, key) is not None:
-            raise ConfigError(f"{source}: {join_key(where, key)}: {reason}; remove the table")
+            raise UserError(f"{source}: {join_key(where, key)}: {reason}; remove the table")

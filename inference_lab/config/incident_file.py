@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
-from inference_lab.config.toml_reading import (
-    ConfigError,
-    Table,
-    convert,
-    cut,
-    fitted,
-    join_key,
-    read_toml,
-    show_value,
-)
+from inference_lab.config.toml_reading import Table, convert, cut, fitted, join_key, read_toml, show_value
+from inference_lab.console import UserError
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
 from inference_lab.core.faults.modes import MODES
@@ -75,7 +67,7 @@ def load_incidents(config: Path) -> dict[str, Incident]:
     """The incidents in the folder `faults` in the directory `config`, or beside the file `config`, by name.
 
     Raises:
-        ConfigError: a folder or file that cannot be read, a file that is no incident, a name that is taken.
+        UserError: a folder or file that cannot be read, a file that is no incident, a name that is taken.
     """
     folder = (config if config.is_dir() else config.parent) / FOLDER
     try:
@@ -83,7 +75,7 @@ def load_incidents(config: Path) -> dict[str, Incident]:
             return {}
         files = sorted(file for file in folder.iterdir() if file.suffix == ".toml")
     except OSError as error:
-        raise ConfigError(f"{folder}: cannot be read: {error.strerror}") from None
+        raise UserError(f"{folder}: cannot be read: {error.strerror}") from None
     incidents: dict[str, Incident] = {}
     sources: dict[str, Path] = {}
     for file in files:
@@ -92,7 +84,7 @@ def load_incidents(config: Path) -> dict[str, Incident]:
         if name in incidents:
             other = cut(str(sources[name]), 120)
             with fitted(str(file)):
-                raise ConfigError(
+                raise UserError(
                     f"{file}: name is {show_value(name)}, which {other} has; give one of them another"
                 )
         incidents[name], sources[name] = incident, file
@@ -103,7 +95,7 @@ def read_incident(file: Path) -> Incident:
     """The incident in a file; its name is the file's unless the file says another.
 
     Raises:
-        ConfigError: anything that is wrong with it.
+        UserError: anything that is wrong with it.
     """
     return parse_incident(read_toml(file, str(file)), file)
 
@@ -112,7 +104,7 @@ def parse_incident(document: Table, file: Path) -> Incident:
     """The incident in the tables of `file`, beside which raw captures are looked for.
 
     Raises:
-        ConfigError: see `read_incident`.
+        UserError: see `read_incident`.
     """
     with fitted(str(file)):
         return _incident_in(document, file)
@@ -125,7 +117,7 @@ def _incident_in(document: Table, file: Path) -> Incident:
     refusal = name_refusal(name)
     if refusal is not None:
         what = "the file's name" if table.name is None else "name"
-        raise ConfigError(f"{source}: {what} is {show_value(name)}, {refusal}")
+        raise UserError(f"{source}: {what} is {show_value(name)}, {refusal}")
     head = table.head
     reader = _Reader(source, file.parent, placeholders=table.placeholders)
     steps: list[Piece | Pause] = []
@@ -134,7 +126,7 @@ def _incident_in(document: Table, file: Path) -> Incident:
     if table.placeholders and not any(
         not isinstance(part, bytes) for step in steps if isinstance(step, Piece) for part in step.parts
     ):
-        raise ConfigError(f"{source}: placeholders is true, but no frame has one; leave the key out")
+        raise UserError(f"{source}: placeholders is true, but no frame has one; leave the key out")
     headers = STREAM_HEAD.headers if head.headers is None else reader.headers(head.headers)
     head_pause_ms = reader.milliseconds(head.pause_ms, "head.pause_ms")
     idle_ms = reader.milliseconds(table.idle_ms, "idle_ms")
@@ -151,7 +143,7 @@ def _incident_in(document: Table, file: Path) -> Incident:
             idle_ms=idle_ms,
         )
     except ValueError as error:
-        raise ConfigError(f"{source}: {error}") from None
+        raise UserError(f"{source}: {error}") from None
 
 
 def name_refusal(name: str) -> str | None:
@@ -171,8 +163,8 @@ class _Reader:
         self._folder = folder
         self._placeholders = placeholders
 
-    def _wrong(self, where: str, sentence: str) -> ConfigError:
-        return ConfigError(f"{self._source}: {where} {sentence}")
+    def _wrong(self, where: str, sentence: str) -> UserError:
+        return UserError(f"{self._source}: {where} {sentence}")
 
     def milliseconds(self, value: object, where: str) -> int:
         kind = AXES["pause_ms"].kind

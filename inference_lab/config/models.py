@@ -15,7 +15,8 @@ from inference_lab.config.deployment_file import (
     parse_deployment_file,
 )
 from inference_lab.config.incident_file import load_incidents
-from inference_lab.config.toml_reading import ConfigError, read_toml, show_value
+from inference_lab.config.toml_reading import read_toml, show_value
+from inference_lab.console import UserError
 from inference_lab.core.engine.deployment_spec import Deployment
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan
@@ -59,7 +60,7 @@ def load(path: str, hardware: str | None, names: Sequence[str] = ()) -> Loaded:
     models are served that have one of these as name or alias.
 
     Raises:
-        ConfigError: anything that is wrong with the path, a file, the hardware's name, the names served or asked for.
+        UserError: anything that is wrong with the path, a file, the hardware's name, the names served or asked for.
     """
     catalog = Catalog()
     single, paths = _find_files(path)
@@ -85,9 +86,7 @@ def load(path: str, hardware: str | None, names: Sequence[str] = ()) -> Loaded:
             pairs.append(f"{served.name}={entry}")
     if left_out and (single or names or not any(hardware in file.entries for file in files)):
         known = ", ".join(dict.fromkeys(entry for file in files for entry in file.entries))
-        raise ConfigError(
-            f"{path}: no [hardware] entry named {show_value(hardware)}, expected one of {known}"
-        )
+        raise UserError(f"{path}: no [hardware] entry named {show_value(hardware)}, expected one of {known}")
     _refuse_shared_names(models)
     notes = []
     if pairs:
@@ -107,13 +106,13 @@ def _find_files(path: str) -> tuple[bool, list[Path]]:
         elif place.is_file():
             return True, [place]
         elif place.exists():
-            raise ConfigError(f"{path}: neither a file nor a directory")
+            raise UserError(f"{path}: neither a file nor a directory")
         else:
-            raise ConfigError(f"{path}: no such file or directory")
+            raise UserError(f"{path}: no such file or directory")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise UserError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not found:
-        raise ConfigError(f"{path}: a directory without any *.toml file")
+        raise UserError(f"{path}: a directory without any *.toml file")
     return False, found
 
 
@@ -128,7 +127,7 @@ def _named(
     for name in names:
         if name not in known:
             served = ", ".join(first for first, *_ in answers.values())
-            raise ConfigError(f"--model {show_value(name)}: no model of {path}, expected one of {served}")
+            raise UserError(f"--model {show_value(name)}: no model of {path}, expected one of {served}")
     return [file for file in files if not set(names).isdisjoint(answers[file.source])]
 
 
@@ -161,7 +160,7 @@ def _refuse_shared_names(models: Iterable[ServedModel]) -> None:
     for model in models:
         for name in (model.name, *model.aliases):
             if name in owners:
-                raise ConfigError(
+                raise UserError(
                     f"{model.source}: the name {show_value(name)} is taken by {owners[name]};"
                     " give one of them another name or alias"
                 )

@@ -11,6 +11,7 @@ import msgspec
 import tomli
 from msgspec import inspect
 
+from inference_lab.console import UserError
 from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
@@ -43,13 +44,6 @@ _LONGEST_LINE: Final = 285
 """With the program's name in front, 300."""
 
 
-class ConfigError(Exception):
-    """A configuration that cannot be used; `str()` is one printable line."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
-
-
 @contextmanager
 def fitted(file: str) -> Iterator[None]:
     """Within, a refusal that begins with the file's path is a line of 300 characters at most: of a long path the end.
@@ -58,11 +52,11 @@ def fitted(file: str) -> Iterator[None]:
     """
     try:
         yield
-    except ConfigError as error:
+    except UserError as error:
         reason = str(error).removeprefix(one_line(file))
         if reason == str(error):
             raise
-        raise ConfigError(fit(file, reason)) from None
+        raise UserError(fit(file, reason)) from None
 
 
 def fit(file: str, reason: str) -> str:
@@ -76,24 +70,22 @@ def read_toml(path: Path, shown: str) -> Table:
     """The tables of the TOML file at `path`, which messages call `shown`.
 
     Raises:
-        ConfigError: unreadable, not UTF-8, not TOML, or a number that is not finite.
+        UserError: unreadable, not UTF-8, not TOML, or a number that is not finite.
     """
     with fitted(shown):
         try:
             text = path.read_bytes().decode()
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{shown}: not UTF-8: {error.reason} at byte {error.start}") from None
+            raise UserError(f"{shown}: not UTF-8: {error.reason} at byte {error.start}") from None
         except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-            raise ConfigError(
-                f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}"
-            ) from None
+            raise UserError(f"{shown}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
         try:
             tables = tomli.loads(text)
             refuse_non_finite(tables, shown)
         except RecursionError:
-            raise ConfigError(f"{shown}: nested too deeply") from None
+            raise UserError(f"{shown}: nested too deeply") from None
         except ValueError as error:  # TOMLDecodeError, and int() on thousands of digits
-            raise ConfigError(f"{shown}: not valid TOML: {cut(str(error), _LONGEST_REASON)}") from None
+            raise UserError(f"{shown}: not valid TOML: {cut(str(error), _LONGEST_REASON)}") from None
     return tables
 
 
@@ -101,7 +93,7 @@ def refuse_non_finite(tables: Table, shown: str) -> None:
     """TOML has nan and inf; no key of ours means anything with them.
 
     Raises:
-        ConfigError: the first that is found in `tables`, which messages call `shown`.
+        UserError: the first that is found in `tables`, which messages call `shown`.
     """
     stack: list[tuple[str, Any]] = [("", tables)]
     while stack:
@@ -112,7 +104,7 @@ def refuse_non_finite(tables: Table, shown: str) -> None:
             stack.extend((f"{where}[{index}]", member) for index, member in enumerate(value))
         elif isinstance(value, float) and not math.isfinite(value):
             where = cut(where, _LONGEST_REASON)
-            raise ConfigError(f"{shown}: {where} is {value}, expected a finite number")
+            raise UserError(f"{shown}: {where} is {value}, expected a finite number")
 
 
 def join_key(where: str, key: str) -> str:
@@ -146,14 +138,14 @@ def convert(value: object, kind: type[T], *, file: str, where: str) -> T:
     """`value`, found under the key path `where` of `file`, as the struct `kind`.
 
     Raises:
-        ConfigError: a key that is missing or unknown, a value of another type or out of range.
+        UserError: a key that is missing or unknown, a value of another type or out of range.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{file}: {_reworded(error, value, kind, where)}") from None
+        raise UserError(f"{file}: {_reworded(error, value, kind, where)}") from None
     except RecursionError:
-        raise ConfigError(f"{file}: {where or 'the top level'}: nested too deeply") from None
+        raise UserError(f"{file}: {where or 'the top level'}: nested too deeply") from None
 
 
 def _reworded(error: msgspec.ValidationError, value: object, kind: object, where: str) -> str:

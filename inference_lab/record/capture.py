@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.core.faults.incident import BODILESS
 
 # What is kept of a head. Framing headers become `framing`; nothing else of it reaches the file.
@@ -83,7 +83,7 @@ class Capture:
         """Bytes that came at `at_ms`.
 
         Raises:
-            ConfigError: they are no HTTP/1 response.
+            UserError: they are no HTTP/1 response.
         """
         self._rest += data
         self._rest_ms = at_ms
@@ -107,13 +107,13 @@ class Capture:
         place = self._rest.find(_HEAD_END)
         head = bytes(self._rest[: _HEAD_LIMIT_BYTES + 1 if place < 0 else place])
         if not head.startswith(b"HTTP/1."[: len(head)]) or len(head) > _HEAD_LIMIT_BYTES:
-            raise ConfigError(f"what came is no HTTP/1 response: {head[:40]!r}")
+            raise UserError(f"what came is no HTTP/1 response: {head[:40]!r}")
         if place < 0:
             return False
         first, *lines = head.split(b"\r\n")
         match = _STATUS_LINE.fullmatch(first)
         if match is None or match[1] == b"101" or not b"100" <= match[1] < b"600":
-            raise ConfigError(f"what came is no final HTTP/1 response: {first[:40]!r}")
+            raise UserError(f"what came is no final HTTP/1 response: {first[:40]!r}")
         del self._rest[: place + len(_HEAD_END)]
         if match[1].startswith(b"1"):
             return True
@@ -209,10 +209,10 @@ class Capture:
         """The whole capture, now that it has ended.
 
         Raises:
-            ConfigError: it ended before there was a head.
+            UserError: it ended before there was a head.
         """
         if not self.status:
-            raise ConfigError(
+            raise UserError(
                 f"no response: {_SEEN[end]} after {len(self._rest)} bytes of a head;"
                 f" to replay that, use ok;at=request;close={_CLOSES[end]}"
             )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import tomli
 
-from inference_lab.commands.offline import OneLineParser, run
 from inference_lab.config.incident_file import name_refusal, parse_incident
-from inference_lab.config.toml_reading import ConfigError, show_value
+from inference_lab.config.toml_reading import show_value
+from inference_lab.console import Parser, UserError, print_lines, run
 from inference_lab.record.capture import End
 from inference_lab.record.connection import Outcome, record
 from inference_lab.record.masking import LOOKED_FOR, Mask
@@ -38,12 +38,11 @@ def main(argv: Sequence[str]) -> int:
     return run(_PROG, lambda: _record(options))
 
 
-def _parser() -> OneLineParser:
-    parser = OneLineParser(
-        prog=_PROG,
-        description="POST a body to a live server, and write its response as an incident that the server of this"
-        " program replays byte for byte.",
-        allow_abbrev=False,
+def _parser() -> Parser:
+    parser = Parser(
+        _PROG,
+        "POST a body to a live server, and write its response as an incident that the server of this program replays"
+        " byte for byte.",
     )
     parser.add_argument("url", metavar="URL", help="http://… or https://…, such as …/v1/chat/completions")
     parser.add_argument(
@@ -123,11 +122,11 @@ def _record(options: argparse.Namespace) -> None:
     _write(output, text)
     if options.placeholders and template is None:
         sys.stderr.write(f"{_PROG}: the response has neither id nor model: no placeholders\n")
-    sys.stdout.write(
+    told = (
         f"{output}: {recorded.status}, pieces: {len(recorded.steps)}, bytes: {recorded.body_bytes},"
-        f" after {outcome.seconds:.1f} s {_ENDS[recorded.close]}\n"
-        + "".join(f"{line}\n" for line in comments[1:])
+        f" after {outcome.seconds:.1f} s {_ENDS[recorded.close]}"
     )
+    print_lines((told, *comments[1:]))
 
 
 def _comments(outcome: Outcome, mask: Mask) -> list[str]:
@@ -153,28 +152,28 @@ def _comments(outcome: Outcome, mask: Mask) -> list[str]:
 def _check_output(output: Path) -> None:
     """Refuse before anything is sent what could not be written or used afterwards."""
     if output.suffix != ".toml":
-        raise ConfigError(f"-o {output}: expected a name that ends in .toml")
+        raise UserError(f"-o {output}: expected a name that ends in .toml")
     refusal = name_refusal(output.stem)
     if refusal is not None:
-        raise ConfigError(f"-o {output}: the name is {show_value(output.stem)}, {refusal}")
+        raise UserError(f"-o {output}: the name is {show_value(output.stem)}, {refusal}")
     if _exists(output):
-        raise ConfigError(f"-o {output}: exists already; remove it or choose another name")
+        raise UserError(f"-o {output}: exists already; remove it or choose another name")
 
 
 def _exists(output: Path) -> bool:
     try:
         return output.exists()
     except OSError as error:
-        raise ConfigError(f"-o {output}: cannot be looked at: {error.strerror}") from None
+        raise UserError(f"-o {output}: cannot be looked at: {error.strerror}") from None
 
 
 def _body(path: str) -> bytes:
     try:
         if path == "-" and sys.stdin is None:
-            raise ConfigError("--body -: cannot be read: standard input is closed")
+            raise UserError("--body -: cannot be read: standard input is closed")
         return sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
-        raise ConfigError(
+        raise UserError(
             f"--body {path}: cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from None
 
@@ -185,4 +184,4 @@ def _write(output: Path, text: str) -> None:
         with output.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except OSError as error:
-        raise ConfigError(f"-o {output}: cannot be written: {error.strerror}") from None
+        raise UserError(f"-o {output}: cannot be written: {error.strerror}") from None

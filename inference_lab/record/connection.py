@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.record.capture import Capture, End, Recorded
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def record(target: Target, request: bytes, *, max_seconds: float, max_bytes: int
     Ctrl-C ends the listening too, and what is still open then is recorded as such.
 
     Raises:
-        ConfigError: no connection, or no HTTP response.
+        UserError: no connection, or no HTTP response.
     """
     deadline = time.monotonic() + max_seconds
     with _opened(target, max_seconds) as raw:
@@ -122,9 +122,9 @@ def _secured(target: Target, raw: socket.socket) -> _Plain:
         raise _unconnected(target, error) from None
 
 
-def _unconnected(target: Target, error: Exception) -> ConfigError:
+def _unconnected(target: Target, error: Exception) -> UserError:
     reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-    return ConfigError(f"cannot connect to {target.host}:{target.port}: {reason}")
+    return UserError(f"cannot connect to {target.host}:{target.port}: {reason}")
 
 
 def _listen(connection: _Plain, deadline: float, max_bytes: int) -> Outcome:

@@ -11,7 +11,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import msgspec
 
 from inference_lab import __version__
-from inference_lab.config.toml_reading import ConfigError, show_value
+from inference_lab.config.toml_reading import show_value
+from inference_lab.console import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -41,21 +42,21 @@ def target_of(url: str) -> Target:
     """Take a URL apart.
 
     Raises:
-        ConfigError: no http or https URL, or one with a user's name in it.
+        UserError: no http or https URL, or one with a user's name in it.
     """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise ConfigError(f"the URL: {error}") from None
+        raise UserError(f"the URL: {error}") from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise ConfigError(f"the URL is {show_value(url)}, expected http://… or https://…")
+        raise UserError(f"the URL is {show_value(url)}, expected http://… or https://…")
     if parts.username is not None or parts.password is not None:
-        raise ConfigError("the URL holds a user's name; send it with --header 'authorization: …' instead")
+        raise UserError("the URL holds a user's name; send it with --header 'authorization: …' instead")
     path = parts.path or "/"
     resource = path + (f"?{parts.query}" if parts.query else "")
     if not (url.isascii() and resource.isprintable() and " " not in resource):
-        raise ConfigError(f"the URL is {show_value(url)}, expected printable ASCII, the rest percent-encoded")
+        raise UserError(f"the URL is {show_value(url)}, expected printable ASCII, the rest percent-encoded")
     tls = parts.scheme == "https"
     return Target(tls, host, port or (443 if tls else 80), resource, path, parts.netloc)
 
@@ -64,16 +65,16 @@ def headers_of(lines: Iterable[str]) -> list[tuple[str, str]]:
     """`--header` arguments as names and values.
 
     Raises:
-        ConfigError: one that is no header, or that says how the body is framed.
+        UserError: one that is no header, or that says how the body is framed.
     """
     headers = []
     for line in lines:
         match = _HEADER.fullmatch(line)
         if match is None:
             # Not quoted: it may be a secret.
-            raise ConfigError("--header: expected 'name: value' on one line")
+            raise UserError("--header: expected 'name: value' on one line")
         if match[1].lower() in _OURS:
-            raise ConfigError(f"--header {match[1]}: it is made from the body; leave it out")
+            raise UserError(f"--header {match[1]}: it is made from the body; leave it out")
         headers.append((match[1], match[2]))
     return headers
 

@@ -14,7 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from inference_lab.config.models import Loaded, ServedModel, load
-from inference_lab.config.toml_reading import ConfigError, fit
+from inference_lab.config.toml_reading import fit
+from inference_lab.console import UserError
 from inference_lab.core.engine.cluster import Cluster
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.service.process import (
@@ -26,7 +27,7 @@ from inference_lab.service.process import (
     raise_file_limit,
     take_signals,
 )
-from inference_lab.service.settings import Settings, StartError, settings_from
+from inference_lab.service.settings import Settings, settings_from
 from inference_lab.storage.attempts import Attempts
 from inference_lab.storage.database import MEMORY, DatabaseError, prepare
 from inference_lab.storage.store import Store
@@ -198,7 +199,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     """Make the service with its ports open; `logs_to_stdout` says that the log is plain lines on stdout.
 
     Raises:
-        StartError: a bad option or config, or a port that cannot be opened.
+        UserError: a bad option or config, or a port that cannot be opened.
     """
     from twisted.internet import reactor  # noqa: PLC0415 - twistd chooses the reactor before it calls us
 
@@ -209,7 +210,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     if settings.journal is not None:
         prepare_journal(settings.journal)
     if settings.log_format == "json" and not logs_to_stdout:
-        raise StartError(
+        raise UserError(
             "--log-format json: twistd writes its own log; give twistd --logger inference_lab.service.logs.json_log"
         )
     if settings.workers > 1:
@@ -231,24 +232,21 @@ def prepare_journal(journal: str) -> None:
     """Make sure that the file can be written.
 
     Raises:
-        StartError: it cannot.
+        UserError: it cannot.
     """
     try:
         prepare(journal)
     except DatabaseError as error:
-        raise StartError(f"--journal {error}") from None
+        raise UserError(f"--journal {error}") from None
 
 
 def load_models(settings: Settings) -> Loaded:
     """The models to serve.
 
     Raises:
-        StartError: a config that cannot be honoured.
+        UserError: a config that cannot be honoured.
     """
-    try:
-        return load(settings.config, settings.hardware, settings.models)
-    except ConfigError as error:
-        raise StartError(str(error)) from None
+    return load(settings.config, settings.hardware, settings.models)
 
 
 def _engine(model: ServedModel, pacer: Pacer, speed: float) -> Engine:
@@ -266,7 +264,7 @@ def open_ports(reactor: Any, settings: Settings, serving: Serving) -> list[IList
     """Open each port.
 
     Raises:
-        StartError: one cannot be opened, or a model asks for a death that cannot happen on it.
+        UserError: one cannot be opened, or a model asks for a death that cannot happen on it.
     """
     ports: list[IListeningPort] = []
     errors: list[str] = []
@@ -275,11 +273,11 @@ def open_ports(reactor: Any, settings: Settings, serving: Serving) -> list[IList
             port = _listen(reactor, endpoint, serving.site)
             ports.append(port)
             _refuse_impossible_closes(port, serving.loaded.models)
-        except StartError as error:  # noqa: PERF203 (a handful of ports, once)
+        except UserError as error:  # noqa: PERF203 (a handful of ports, once)
             errors.append(str(error))
     if errors:
         close_ports(ports)
-        raise StartError("; ".join(dict.fromkeys(errors)))
+        raise UserError("; ".join(dict.fromkeys(errors)))
     return ports
 
 
@@ -295,12 +293,12 @@ def _listen(reactor: Any, text: str, site: LabSite) -> IListeningPort:  # noqa: 
         endpoint = serverFromString(reactor, text)
         endpoint.listen(site).addBoth(results.append)
     except Exception as error:  # noqa: BLE001 - each endpoint type has its own exceptions for a bad string
-        raise StartError(f"--endpoint {text}: {error or type(error).__name__}") from None
+        raise UserError(f"--endpoint {text}: {error or type(error).__name__}") from None
     if not results:
-        raise StartError(f"--endpoint {text}: does not open at once")
+        raise UserError(f"--endpoint {text}: does not open at once")
     (port,) = results
     if isinstance(port, Failure):
-        raise StartError(f"cannot listen on {text}: {port.getErrorMessage()}")
+        raise UserError(f"cannot listen on {text}: {port.getErrorMessage()}")
     give_transport(port)
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
@@ -317,7 +315,7 @@ def _refuse_impossible_closes(port: IListeningPort, models: tuple[ServedModel, .
                 reason = "needs TLS for close=tls_raw"
             if reason is not None:
                 path = "fault" if model.fault is None or model.fault.every_leg else f"fault.legs[{place}]"
-                raise StartError(fit(model.source, f": {path}: {fault.mode} {reason}"))
+                raise UserError(fit(model.source, f": {path}: {fault.mode} {reason}"))
 
 
 def url_of(port: IListeningPort) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.console import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -17,10 +19,6 @@ BACKLOG: Final = 1024
 
 _ENDS: Final = re.compile(r"(?<!\\):")
 """What ends an argument of an endpoint string: a colon that is not escaped."""
-
-
-class StartError(Exception):
-    """Why the server cannot start: one line that names what is wrong, where, and what would be right."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -57,12 +55,12 @@ def settings_from(options: Mapping[str, object]) -> Settings:
     """Judge the option strings.
 
     Raises:
-        StartError: an option whose value cannot be honoured.
+        UserError: an option whose value cannot be honoured.
     """
     addresses = _addresses(options)
     workers = _integer(options, "workers", 1, 256)
     if workers > 1 and not addresses:
-        raise StartError(
+        raise UserError(
             f"--workers {workers}: workers share --host and --port, they cannot share an --endpoint"
         )
     return Settings(
@@ -105,13 +103,13 @@ def _addresses(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
     if _each(options, "endpoint"):
         for name in ("host", "port"):
             if options[name] is not None:
-                raise StartError(f"--endpoint and --{name} were both given: leave one out")
+                raise UserError(f"--endpoint and --{name} were both given: leave one out")
         return ()
     texts = _each(options, "port") or (str(DEFAULT_PORT),)
     ports = [_integer({"port": text}, "port", 0, 65_535) for text in texts]
     for port in ports:
         if port and ports.count(port) > 1:
-            raise StartError(f"--port {port} was given twice: leave one out")
+            raise UserError(f"--port {port} was given twice: leave one out")
     host = _optional(options, "host")
     return tuple((DEFAULT_HOST if host is None else host, port) for port in ports)
 
@@ -134,14 +132,14 @@ def _endpoint(host: str, port: int) -> str:
 def _word(options: Mapping[str, object], name: str, words: tuple[str, ...]) -> str:
     text = str(options[name])
     if text not in words:
-        raise StartError(f"--{name} {text}: expected {' or '.join(words)}")
+        raise UserError(f"--{name} {text}: expected {' or '.join(words)}")
     return text
 
 
 def _integer(options: Mapping[str, object], name: str, least: int, most: int) -> int:
     text = str(options[name])
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and least <= int(text) <= most):
-        raise StartError(f"--{name} {text}: expected an integer from {least} to {most}")
+        raise UserError(f"--{name} {text}: expected an integer from {least} to {most}")
     return int(text)
 
 
@@ -152,5 +150,5 @@ def _number(options: Mapping[str, object], name: str, *, zero: bool = False) -> 
     except ValueError:
         value = math.nan
     if not (1e-9 <= value <= 1e9 or (zero and value == 0)):  # false for NaN too
-        raise StartError(f"--{name} {text}: expected {'0 or ' if zero else ''}a number from 1e-9 to 1e9")
+        raise UserError(f"--{name} {text}: expected {'0 or ' if zero else ''}a number from 1e-9 to 1e9")
     return value

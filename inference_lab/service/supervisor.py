@@ -26,6 +26,7 @@ from twisted.internet.error import ProcessExitedAlready, ReactorNotRunning
 from twisted.internet.protocol import ProcessProtocol
 from twisted.logger import Logger
 
+from inference_lab.console import UserError
 from inference_lab.service.process import (
     METRICS_VARIABLE,
     announce,
@@ -35,7 +36,7 @@ from inference_lab.service.process import (
     on_further_signal,
     take_signals,
 )
-from inference_lab.service.settings import BACKLOG, StartError
+from inference_lab.service.settings import BACKLOG
 from inference_lab.service.shared import Shared, make_shared
 from inference_lab.storage.database import DatabaseError, end_lost
 
@@ -312,18 +313,18 @@ def _bind_all(addresses: Iterable[tuple[str, int]], count: int) -> list[list[soc
     """For each address `count` listening sockets.
 
     Raises:
-        StartError: some address cannot be had.
+        UserError: some address cannot be had.
     """
     sockets: list[list[socket.socket]] = []
     errors: list[str] = []
     for host, port in addresses:
         try:
             sockets.append(_bind(host, port, count))
-        except StartError as error:  # noqa: PERF203 (a handful of ports, once)
+        except UserError as error:  # noqa: PERF203 (a handful of ports, once)
             errors.append(str(error))
     if errors:
         _close_all(sockets)
-        raise StartError("; ".join(errors))
+        raise UserError("; ".join(errors))
     return sockets
 
 
@@ -331,7 +332,7 @@ def _bind(host: str, port: int, count: int) -> list[socket.socket]:
     """`count` listening sockets on one address; port 0 lets the kernel pick one.
 
     Raises:
-        StartError: the address cannot be had, or is somebody else's already.
+        UserError: the address cannot be had, or is somebody else's already.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sockets: list[socket.socket] = []
@@ -353,5 +354,5 @@ def _bind(host: str, port: int, count: int) -> list[socket.socket]:
             bound.setblocking(False)  # the flag belongs to the socket, so to the worker's descriptor too
     except OSError as error:
         _close_all([sockets])
-        raise StartError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     return sockets

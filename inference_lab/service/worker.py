@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import Service
 
+from inference_lab.console import UserError
 from inference_lab.service.leash import Leash
 from inference_lab.service.process import calm_collector, on_further_signal, take_signals
 from inference_lab.service.serving import close_ports
-from inference_lab.service.settings import StartError, settings_from
+from inference_lab.service.settings import settings_from
 from inference_lab.service.shared import Shared
 from inference_lab.service.supervisor import CONTROL_FD, SOCKETS_FD
 from inference_lab.wire.turns import bound_turns
@@ -108,7 +109,7 @@ def main() -> None:
     try:
         settings = settings_from(json.loads(sys.argv[1]))
         serving = Serving(reactor, settings, load_models(settings), shared)
-    except StartError as error:
+    except UserError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)
     ports: list[IListeningPort] = []

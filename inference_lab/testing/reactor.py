@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python import usage
 
+from inference_lab.console import UserError
 from inference_lab.service.serving import (
     Serving,
     close_ports,
@@ -16,7 +17,7 @@ from inference_lab.service.serving import (
     prepare_journal,
     url_of,
 )
-from inference_lab.service.settings import StartError, settings_from
+from inference_lab.service.settings import settings_from
 from inference_lab.tap import Options
 from inference_lab.testing.child import ServerError
 from inference_lab.testing.current import CurrentTest
@@ -44,7 +45,7 @@ class ReactorLab(Handle):
             settings = _settings(options)
             self._serving = Serving(reactor, settings, load_models(settings))
             self._ports = open_ports(reactor, settings, self._serving)
-        except (StartError, usage.UsageError) as error:
+        except (UserError, usage.UsageError) as error:
             raise ServerError(str(error)) from None
         self._serving.start()
         self._reactor = reactor
@@ -80,15 +81,13 @@ def _settings(options: Sequence[str]) -> Settings:
 
     Raises:
         UsageError: an option that there is not.
-        StartError: one that cannot be honoured here.
+        UserError: one that cannot be honoured here.
     """
     parsed = Options()
     parsed.parseOptions(serve_options(options))
     settings = settings_from(parsed)
     if settings.workers > 1 or settings.log_format != "text":
-        raise StartError(
-            "--workers and --log-format are for a server in a process of its own: leave them out"
-        )
+        raise UserError("--workers and --log-format are for a server in a process of its own: leave them out")
     if settings.journal is not None:
         prepare_journal(settings.journal)
     return settings

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from inference_lab.core.oracle.arguments import CallJson
-from inference_lab.core.oracle.identity import shown
-from inference_lab.core.oracle.verdict import Kind, Report
+from inference_lab.core.oracle.verdict import Kind, Report, shown
 from inference_lab.core.oracle.words import Said, WordChecker
 from inference_lab.core.tokens import encode
 

@@ -4,11 +4,11 @@ from typing import Any, Final
 
 from inference_lab.core.answer.end import NORMAL_FINISHES, Spoken
 from inference_lab.core.oracle.calls import Calls, text_of
-from inference_lab.core.oracle.identity import Identity, shown
+from inference_lab.core.oracle.identity import Identity
 from inference_lab.core.oracle.markup import OPENING_TOKENS, Markup, most_tokens
 from inference_lab.core.oracle.raw import RawText
 from inference_lab.core.oracle.usage import Usage
-from inference_lab.core.oracle.verdict import Kind, Note, Report
+from inference_lab.core.oracle.verdict import Kind, Note, Report, shown
 from inference_lab.core.oracle.words import Said, WordChecker
 
 _ORDER: Final = ("reasoning", "text", "call")

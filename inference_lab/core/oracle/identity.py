@@ -1,10 +1,8 @@
 """Ids, models and roles of an answer's frames: what shows that two answers were put together."""
 
-from typing import Any, Final
+from typing import Any
 
-from inference_lab.core.oracle.verdict import Kind, Note, Report
-
-_SHOWN_CHARACTERS: Final = 80
+from inference_lab.core.oracle.verdict import Kind, Note, Report, shown
 
 
 class Identity:
@@ -59,8 +57,3 @@ class Identity:
     def _find_role(self, offset: int | None = None, word: int | None = None) -> None:
         sentence = "a role comes on its own after the first text"
         self._report.find(Kind.SECOND_ROLE, sentence, None, word, offset=offset)
-
-
-def shown(value: object) -> str:
-    """A value of the stream, as messages quote it."""
-    return repr(value if isinstance(value, int) else str(value)[:_SHOWN_CHARACTERS])

@@ -1,11 +1,14 @@
 """What `verify` finds out: findings, notes and the verdict over them."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Final, Literal
 
 import msgspec
 
+_SHOWN_CHARACTERS: Final = 80
+_PLAIN_WORD: Final = re.compile("[A-Za-z0-9_.-]{1,60}")
 FINDING_LIMIT: Final = 100
 """Findings kept, of those that count and of those that are ignored; the rest are counted."""
 
@@ -177,10 +180,16 @@ class Verdict(msgspec.Struct, frozen=True):
         """0 whole, 1 honest prefix, 2 wrong."""
         return EXIT_CODES[self.outcome]
 
+    @property
+    def shown_finish(self) -> str:
+        """The finish reason as a line may have it: in quotes, and cut, unless it is a plain word."""
+        finish = self.finish or ""
+        return finish if _PLAIN_WORD.fullmatch(finish) else shown(finish)
+
     def lines(self) -> Iterator[str]:
         """What a person reads: the verdict, then a line per finding."""
         words = ", ".join(f"{count} {channel}" for channel, count in self.words.items()) or "none"
-        ends = [self.finish] if self.finish else []
+        ends = [self.shown_finish] if self.finish else []
         ends += ["error frame"] if self.error else []
         ends += [] if ends else ["[DONE]" if self.done else "none"]
         weights = ", ".join(f"{count} {weight.value}" for weight, count in self.finding_counts.items())
@@ -199,6 +208,11 @@ class Verdict(msgspec.Struct, frozen=True):
         first = "".join(f"; {finding}" for finding in self.findings[:1])
         left = self.finding_count - 1
         return f"<{next(self.lines())}{first}{f'; and {left} more' if left > 0 else ''}>"
+
+
+def shown(value: object) -> str:
+    """A value of the stream, as messages quote it."""
+    return repr(value if isinstance(value, int) else str(value)[:_SHOWN_CHARACTERS])
 
 
 class Report(msgspec.Struct):

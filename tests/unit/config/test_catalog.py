@@ -11,7 +11,8 @@ import pytest
 from inference_lab.catalog import Catalog
 from inference_lab.config.deployment_file import parse_deployment_file
 from inference_lab.config.models import load
-from inference_lab.config.toml_reading import ConfigError, read_toml
+from inference_lab.config.toml_reading import read_toml
+from inference_lab.console import UserError
 from inference_lab.core.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
 from tests.support.paths import ROOT
 
@@ -162,7 +163,7 @@ def test_only_the_entries_that_are_named_are_read(tmp_path: Path) -> None:
     )
     catalog = Catalog(tmp_path)
     assert catalog.hardware("mine", file="", where="").name == "Mine"
-    with pytest.raises(ConfigError, match=r"hardware/broken.toml: not valid TOML"):
+    with pytest.raises(UserError, match=r"hardware/broken.toml: not valid TOML"):
         catalog.hardware("broken", file="", where="")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inference_lab.config.deployment_file import AnswerSettings, Latency
 from inference_lab.config.models import Loaded, load
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.core.engine.deployment_spec import PrefixAffinity, RoundRobin, TimeCorrection
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.plan import FaultPlan
@@ -49,7 +49,7 @@ def refusal(directory: Path, text: str, hardware: str | None = None) -> str:
     """The message that refuses `text` as a file, without the directory in front."""
     file = directory / "x.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UserError) as caught:
         load(str(file), hardware)
     message = str(caught.value)
     assert message.isprintable()
@@ -81,7 +81,7 @@ def test_a_directory_leaves_out_files_without_the_named_hardware_and_says_so() -
 
 def test_hardware_that_no_file_of_a_directory_has_is_refused_also_beside_constant_latencies() -> None:
     with pytest.raises(
-        ConfigError, match=r'^\S*configs: no \[hardware\] entry named "b20", expected one of .*b200'
+        UserError, match=r'^\S*configs: no \[hardware\] entry named "b20", expected one of .*b200'
     ):
         load(str(CONFIGS), "b20")
 
@@ -94,7 +94,7 @@ def test_a_single_file_without_the_named_hardware_is_refused(tmp_path: Path) -> 
 
 def test_a_directory_without_the_named_hardware_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, a=LLAMA, b=LLAMA)
-    with pytest.raises(ConfigError, match=r'no \[hardware\] entry named "tpu", expected one of gh200'):
+    with pytest.raises(UserError, match=r'no \[hardware\] entry named "tpu", expected one of gh200'):
         load(path, "tpu")
 
 
@@ -195,7 +195,7 @@ def test_two_files_with_one_name_are_refused_and_both_are_named(
     tmp_path: Path, second: str, named: str
 ) -> None:
     path = write(tmp_path, a=LLAMA, b=f"{second}\n{LLAMA}")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UserError) as caught:
         load(path, None)
     assert f"{path}/a.toml" in str(caught.value)
     assert f"{path}/b.toml" in str(caught.value)
@@ -227,7 +227,7 @@ def test_of_a_directory_only_the_models_that_are_named_are_served(
 @pytest.mark.parametrize("name", ["nobody", "one", "LLAMA-3.1-8B-Instruct", ""])
 def test_a_name_that_no_model_has_is_refused_with_those_there_are(tmp_path: Path, name: str) -> None:
     (tmp_path / "1.toml").write_text('model = "llama-3.1-8b-instruct"\n[latency]\n')
-    with pytest.raises(ConfigError, match=f'^--model "{name}": no model of .*, expected one of Llama-3'):
+    with pytest.raises(UserError, match=f'^--model "{name}": no model of .*, expected one of Llama-3'):
         load(str(tmp_path), None, ["Llama-3.1-8B-Instruct", name])
 
 
@@ -398,13 +398,13 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         if not name:
             directory = tmp_path / "empty"
             directory.mkdir()
-        with pytest.raises(ConfigError, match=re.escape(expected)) as caught:
+        with pytest.raises(UserError, match=re.escape(expected)) as caught:
             load(f"{directory}/{name}" if name else str(directory), None)
         assert str(caught.value).isprintable()
 
 
 def test_what_is_neither_file_nor_directory_is_refused() -> None:
-    with pytest.raises(ConfigError, match="/dev/null: neither a file nor a directory"):
+    with pytest.raises(UserError, match="/dev/null: neither a file nor a directory"):
         load("/dev/null", None)
 
 
@@ -412,7 +412,7 @@ def try_load(path: Path) -> Loaded | None:
     """Load, letting through only what a user may see: a result, or one printable line."""
     try:
         return load(str(path), None)
-    except ConfigError as error:
+    except UserError as error:
         message = str(error)
     assert message.isprintable()
     return None

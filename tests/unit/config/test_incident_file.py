@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inference_lab.commands.offline import load_offline
 from inference_lab.config.incident_file import _File, _Head, load_incidents, parse_incident, read_incident
 from inference_lab.config.models import load
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.core.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.stream.events import Pause
@@ -39,7 +39,7 @@ def written(folder: Path, text: str, name: str = "x") -> Path:
 
 def refusal(folder: Path, text: str, name: str = "x") -> str:
     file = written(folder, text, name)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(UserError) as caught:
         load_incidents(folder)
     message = str(caught.value)
     assert message.isprintable()
@@ -193,7 +193,7 @@ def test_two_files_with_one_name_are_both_named(tmp_path: Path) -> None:
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "faults").write_text("")
-    with pytest.raises(ConfigError, match="faults: cannot be read: Not a directory"):
+    with pytest.raises(UserError, match="faults: cannot be read: Not a directory"):
         load_incidents(tmp_path)
 
 
@@ -216,13 +216,13 @@ def test_a_model_may_die_as_an_incident_beside_its_config(tmp_path: Path, single
 def test_a_bad_incident_stops_the_start_and_a_bad_use_of_a_good_one_too(tmp_path: Path) -> None:
     config = tmp_path / "lab.toml"
     config.write_text(f'{LATENCY}[fault]\nmode = "cut"\nclose = "rst"\n')
-    with pytest.raises(ConfigError, match=r"lab.toml: fault: unknown mode 'cut'"):
+    with pytest.raises(UserError, match=r"lab.toml: fault: unknown mode 'cut'"):
         load(str(tmp_path), None)
     written(tmp_path, SHORT, "cut")
-    with pytest.raises(ConfigError, match=r"lab.toml: fault: cut: close does not go with an incident"):
+    with pytest.raises(UserError, match=r"lab.toml: fault: cut: close does not go with an incident"):
         load(str(tmp_path), None)
     written(tmp_path, "", "cut")
-    with pytest.raises(ConfigError, match=r"faults/cut.toml: close is missing"):
+    with pytest.raises(UserError, match=r"faults/cut.toml: close is missing"):
         load(str(tmp_path), None)
 
 
@@ -261,7 +261,7 @@ def complaint(read: Callable[[], object]) -> str | None:
     """The message that refuses, if one does; nothing else may be raised."""
     try:
         read()
-    except ConfigError as error:
+    except UserError as error:
         return str(error)
     return None
 

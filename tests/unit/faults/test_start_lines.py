@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_lab.config.models import load
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.values import Choice, Code, SubChoice, Text
 from tests.support.nonsense import NONSENSE
@@ -100,7 +100,7 @@ def refused(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., tup
             f"{more}\n{LAB}" if more.startswith("fault") else f"{LAB}{more}\n"
         )
         (folder / "faults" / f"{NAME}.toml").write_text(incident)
-        with pytest.raises(ConfigError) as stop:
+        with pytest.raises(UserError) as stop:
             load(str(folder), None)
         line = f"{IN_FRONT}{stop.value}"
         assert line.isprintable()
@@ -167,7 +167,7 @@ def test_two_incidents_of_one_name_are_a_short_line(tmp_path: Path) -> None:
     for name in ("first" * 40, "second" * 40):
         (folder / "faults" / f"{name}.toml").write_text(f"name = '{NAME}'\n{INCIDENT}")
     with pytest.raises(
-        ConfigError, match=r"second\.toml: name is .* which .*first\.toml has; give one"
+        UserError, match=r"second\.toml: name is .* which .*first\.toml has; give one"
     ) as stop:
         load(str(folder), None)
     assert len(f"{IN_FRONT}{stop.value}") <= 300

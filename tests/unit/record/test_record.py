@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from inference_lab.config.incident_file import parse_incident
-from inference_lab.config.toml_reading import ConfigError
+from inference_lab.console import UserError
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import Incident, incident_script
@@ -145,14 +145,14 @@ def test_interim_responses_are_passed_over() -> None:
     [b"SSH-2.0-x\r\n", b"HTTP/2 200\r\n\r\n", b"HTTP/1.1 101 Switching\r\n\r\n", b"HTTP/1." + b"x" * 70_000],
 )
 def test_what_is_no_response_is_refused(data: bytes) -> None:
-    with pytest.raises(ConfigError, match=r"what came is no (final )?HTTP/1 response"):
+    with pytest.raises(UserError, match=r"what came is no (final )?HTTP/1 response"):
         captured([data])
 
 
 @pytest.mark.parametrize(("end", "close"), [(End.FIN, "fin"), (End.RST, "rst"), (End.OPEN, "hang")])
 def test_a_death_before_the_head_has_a_mode_already(end: End, close: str) -> None:
     with pytest.raises(
-        ConfigError, match=f"after 4 bytes of a head; to replay that, use ok;at=request;close={close}"
+        UserError, match=f"after 4 bytes of a head; to replay that, use ok;at=request;close={close}"
     ):
         captured([b"HTTP"], end)
 
