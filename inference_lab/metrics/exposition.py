@@ -119,7 +119,9 @@ class Metrics:
         )
         self._connections = Gauge("inference_lab_open_connections", "Connections of clients.", **live)
         self._lost = Counter(
-            "inference_lab_journal_lost_rows", "Rows of the journal that found no room.", **into
+            "inference_lab_journal_lost_rows",
+            "Rows of the journal that found no room, or were in a file that is gone.",
+            **into,
         )
         self._unwritten = Gauge(
             "inference_lab_journal_waiting_rows", "Rows of the journal that wait to be written.", **live

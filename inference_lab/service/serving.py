@@ -29,6 +29,7 @@ from inference_lab.service.process import (
 )
 from inference_lab.service.settings import Settings, settings_from
 from inference_lab.storage.attempts import Attempts
+from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import MEMORY, DatabaseError, prepare
 from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
@@ -109,7 +110,7 @@ class LabService(Service):
 class Serving:
     """Everything behind the ports: the site with its models and engines, and the streams it plays.
 
-    `shared` is what several processes have in common.
+    `shared` is what several processes have in common, `claim` the lock on the journal's file.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Serving:
         settings: Settings,
         loaded: Loaded,
         shared: Shared | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self.loaded = loaded
         attempts = Attempts(None if shared is None else shared.folder)
@@ -132,6 +134,7 @@ class Serving:
                 time.time,
                 most_rows=settings.journal_rows,
                 most_age_s=settings.journal_age_s,
+                claim=claim,
             )
             self._recorder = Recorder(pacer, self.store, time.time)
             self._pages = JournalPages(self.store, self._recorder, pacer)
@@ -207,8 +210,7 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
     loaded = load_models(settings)
     raise_file_limit()
     leave_others_metrics()
-    if settings.journal is not None:
-        prepare_journal(settings.journal)
+    claim = None if settings.journal is None else prepare_journal(settings.journal)
     if settings.log_format == "json" and not logs_to_stdout:
         raise UserError(
             "--log-format json: twistd writes its own log; give twistd --logger inference_lab.service.logs.json_log"
@@ -221,23 +223,26 @@ def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> ISer
             settings,
             options,
             loaded,
+            claim,
             logs_to_stdout=logs_to_stdout,
         )
-    serving = Serving(reactor, settings, loaded)
+    serving = Serving(reactor, settings, loaded, claim=claim)
     ports = open_ports(reactor, settings, serving)
     return LabService(reactor, ports, serving, settings.drain_s)
 
 
-def prepare_journal(journal: str) -> None:
-    """Make sure that the file can be written.
+def prepare_journal(journal: str) -> Claim:
+    """Make sure that the file can be written, and that no other server does.
 
     Raises:
-        UserError: it cannot.
+        UserError: it cannot, or one does.
     """
     try:
+        claim = Claim(journal)
         prepare(journal)
-    except DatabaseError as error:
+    except (ClaimError, DatabaseError) as error:
         raise UserError(f"--journal {error}") from None
+    return claim
 
 
 def load_models(settings: Settings) -> Loaded:

@@ -4,7 +4,8 @@ Linux spreads new connections over the sockets that share a port (SO_REUSEPORT) 
 queue of connections lives as long as the socket, so a connection that arrives while its worker is dead is answered by
 the one that takes its place: only the dead worker's own streams are lost.
 
-A worker says `ready` and later `drained` on its descriptor 3; SIGTERM tells it to refuse what is new and to finish what
+A worker says `ready`, `alive` every second and later `drained` on its descriptor 3;
+SIGTERM tells it to refuse what is new and to finish what
 is healthy, the end of its standard input to end. That input also ends when the parent does, however it does.
 
 What the service counts as a whole stands in a folder that only its user can read, and goes with the parent.
@@ -38,6 +39,7 @@ from inference_lab.service.process import (
 )
 from inference_lab.service.settings import BACKLOG
 from inference_lab.service.shared import Shared, make_shared
+from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import DatabaseError, end_lost
 
 if TYPE_CHECKING:
@@ -50,10 +52,14 @@ if TYPE_CHECKING:
 
 CONTROL_FD: Final = 3
 SOCKETS_FD: Final = 4
-"""The first of a worker's listening sockets; those of the other ports come after it."""
+"""The first of a worker's listening sockets; those of the other ports, and the journal's lock, come after it."""
 DEATHS: Final = 3
 """So many deaths of one worker within `DEATHS_S` end the service: another start would change nothing."""
 DEATHS_S: Final = 10.0
+PULSE_S: Final = 1.0
+"""How often a worker says that it is alive."""
+_SILENT_S: Final = 5.0
+"""One that has not for so long is told of: it is stopped, or in a turn without an end."""
 _RELEASE_AFTER_S: Final = 1.0
 _KILL_AFTER_S: Final = 5.0
 
@@ -71,6 +77,7 @@ class Supervisor(Service):
         settings: Settings,
         options: Mapping[str, object],
         loaded: Loaded,
+        claim: Claim | None = None,
         *,
         logs_to_stdout: bool,
     ) -> None:
@@ -79,6 +86,7 @@ class Supervisor(Service):
         self._settings = settings
         self._options = json.dumps(dict(options))
         self._loaded = loaded
+        self._claim = claim  # on the journal's file, for all workers
         self._shares_output = logs_to_stdout
         self._sockets = _bind_all(settings.addresses, settings.workers)
         self._workers: dict[int, _Worker] = {}
@@ -166,13 +174,26 @@ class Supervisor(Service):
         calm_collector()
         try:
             self._shared = make_shared(self._settings)
-        except OSError as error:
+            if self._settings.records and self._claim is None:
+                self._claim = Claim(self._shared.journal)
+        except (OSError, ClaimError) as error:
             _log.critical("no folder for what the workers share: {error}", error=error)
             exit_with(1)
             self._reactor.stop()
             return
         for index in range(self._settings.workers):
             self._start(index)
+        self._listen(time.monotonic())
+
+    def _listen(self, before: float) -> None:
+        """Say which workers do not answer, and which do again."""
+        now = time.monotonic()
+        if (
+            now - before < 2 * PULSE_S
+        ):  # otherwise it is we who were stopped, and have yet to read what they said
+            for worker in self._workers.values():
+                worker.judge(now)
+        self._reactor.callLater(PULSE_S, self._listen, now)
 
     def _start(self, index: int) -> None:
         assert self._shared is not None  # noqa: S101 - made before the first start
@@ -198,6 +219,7 @@ class Supervisor(Service):
                 2: err,
                 CONTROL_FD: "r",
                 **{SOCKETS_FD + at: shared[index].fileno() for at, shared in enumerate(self._sockets)},
+                **({} if self._claim is None else {SOCKETS_FD + len(self._sockets): self._claim.descriptor}),
             },
         )
 
@@ -247,6 +269,8 @@ class _Worker(ProcessProtocol):
         self.pid: int | None = None
         self.is_ready = False
         self.is_drained = False
+        self._heard_at = 0.0
+        self._is_silent = False
         self._supervisor = supervisor
         self._rests: dict[int, bytes] = {}
         self._on_line: dict[int, Callable[[str], None]] = {
@@ -285,7 +309,22 @@ class _Worker(ProcessProtocol):
         assert self.transport is not None  # noqa: S101 - it has been spawned
         self.transport.closeStdin()
 
+    def judge(self, now: float) -> None:
+        """Say once that it does not answer."""
+        if self.is_ready and not self._is_silent and now - self._heard_at > _SILENT_S:
+            self._is_silent = True
+            _log.warn(
+                "worker {index} (process {pid}) has not answered for {seconds:g} s: its connections wait",
+                index=self.index,
+                pid=self.pid,
+                seconds=_SILENT_S,
+            )
+
     def _told(self, line: str) -> None:
+        self._heard_at = time.monotonic()
+        if self._is_silent:
+            self._is_silent = False
+            _log.info("worker {index} (process {pid}) answers again", index=self.index, pid=self.pid)
         if line == "ready":
             self.is_ready = True
             self._supervisor.on_ready()

@@ -23,7 +23,8 @@ from inference_lab.service.process import calm_collector, on_further_signal, tak
 from inference_lab.service.serving import close_ports
 from inference_lab.service.settings import settings_from
 from inference_lab.service.shared import Shared
-from inference_lab.service.supervisor import CONTROL_FD, SOCKETS_FD
+from inference_lab.service.supervisor import CONTROL_FD, PULSE_S, SOCKETS_FD
+from inference_lab.storage.claim import Claim
 from inference_lab.wire.turns import bound_turns
 
 if TYPE_CHECKING:
@@ -85,7 +86,13 @@ class WorkerService(Service):
 
     def _ready(self) -> None:
         calm_collector()
+        os.set_blocking(CONTROL_FD, False)  # a parent that does not read keeps nobody from serving
         _report(b"ready\n")
+        self._pulse()
+
+    def _pulse(self) -> None:
+        _report(b"alive\n")
+        self._reactor.callLater(PULSE_S, self._pulse)
 
 
 def _report(line: bytes) -> None:
@@ -108,7 +115,11 @@ def main() -> None:
     shared = Shared(Path(sys.argv[2]))
     try:
         settings = settings_from(json.loads(sys.argv[1]))
-        serving = Serving(reactor, settings, load_models(settings), shared)
+        claim = None
+        if settings.records:
+            lock = SOCKETS_FD + len(settings.addresses)
+            claim = Claim(settings.journal or shared.journal, lock)
+        serving = Serving(reactor, settings, load_models(settings), shared, claim)
     except UserError as error:
         sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
         sys.exit(1)

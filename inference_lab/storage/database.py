@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
@@ -15,6 +15,7 @@ import msgspec
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
 from inference_lab.core.journal.row import Row
+from inference_lab.storage.file_watch import FileWatch, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,12 +48,17 @@ _UPDATE: Final = (
     f"UPDATE rows SET {', '.join(f'{name} = new.column{at}' for at, name in enumerate((*_QUOTED, 'document'), 1))}"  # noqa: S608 - as above
     f" FROM (VALUES %s) AS new WHERE rows.id = new.column{len(_COLUMNS) + 2}"
 )
+_DAMAGE: Final = ("malformed", "not a database", "no such table")
 _NO_ID: Final = '{"id":0,'
 """How a document begins: its id is the row's, which the database gives."""
 
 
 class DatabaseError(Exception):
-    """Why the journal cannot be read or written, in one line."""
+    """Why the journal cannot be read or written, in one line; `is_damaged`: its bytes are no journal's."""
+
+    def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
+        super().__init__(reason)
+        self.is_damaged = is_damaged
 
 
 class Database:
@@ -66,31 +72,55 @@ class Database:
         self._path = path
         self._process = process
         self._ids: dict[int, int] = {}  # of rows that are open, by their number in this process
-        with _told(path):
+        self._watch: FileWatch | None = None
+        with _told(path), ExitStack() as undo:
+            if path != MEMORY:
+                self._watch = FileWatch(path)
+                undo.callback(self._watch.close)
             self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            undo.callback(self._connection.close)
             # A power failure may cost the last batches; a process that is killed loses none that is written.
             self._connection.execute("PRAGMA synchronous=NORMAL")
             if path == MEMORY:
                 self._connection.execute(_SCHEMA)
             # SQLite opens a file's log when it first looks: now, so that a process at rest has its descriptors.
             self._connection.execute("SELECT id FROM rows LIMIT 1").fetchone()
-            if path != MEMORY:
-                found = Path(path).stat()
-                self._file = found.st_dev, found.st_ino
+            if self._watch is not None:
+                self._watch.begin()
+            undo.pop_all()
 
-    def is_in_place(self) -> bool:
-        """Whether the file is still the one that its path names."""
-        if self._path == MEMORY:
-            return True
+    def what_is_wrong(self) -> str | None:
+        """What somebody else has done to the file or its log since it was opened; None: nothing."""
+        return None if self._watch is None else self._watch.what_is_wrong(_APPLICATION_ID)
+
+    def count_own(self) -> int | None:
+        """How many rows this process has in the file that it has open; None where nobody can tell any more."""
+        own = "SELECT count(*) FROM rows WHERE state = 'ended' AND process = ?"
         try:
-            now = Path(self._path).stat()
-        except OSError:
-            return False
-        return (now.st_dev, now.st_ino) == self._file
+            (count,) = self._connection.execute(own, (self._process,)).fetchone()
+        except sqlite3.Error:
+            return None
+        return int(count)
+
+    def leave(self, wrong: str) -> str | None:
+        """Close a file that something is wrong with, and take it out of its place; where it is now, if it was there."""
+        aside = None
+        if self._watch is not None and self._watch.is_in_place():
+            if not wrong.startswith(f"{self._path} "):  # the file is whole, and only its log is gone
+                with suppress(sqlite3.Error):
+                    self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+            aside = set_aside(self._path)
+        elif self._watch is not None:
+            self._watch.remove_log()
+        self.close()  # after the move: SQLite removes no log of a file that is not in its place
+        return aside
 
     def close(self) -> None:
         """Let go of the file."""
         self._connection.close()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def write(
         self,
@@ -206,6 +236,37 @@ def prepare(path: str) -> None:
     Raises:
         DatabaseError: it is not, and cannot be.
     """
+    make(path)
+    end_lost(path)
+
+
+def begin_anew(path: str, old: Database | None, wrong: str) -> str | None:
+    """Have a journal at `path` whatever has become of the one that was there; where that is now, if we moved it.
+
+    What is in place and is a journal that we have not opened is used as it is: another process of the service has
+    made it, or somebody put it there.
+
+    Raises:
+        DatabaseError: there cannot be one.
+    """
+    with _told(path):
+        moved = None if old is None else old.leave(wrong)
+    try:
+        make(path)
+    except DatabaseError as error:
+        if not error.is_damaged:
+            raise
+        moved = set_aside(path)
+        make(path)
+    return moved
+
+
+def make(path: str) -> None:
+    """As `prepare`, and leave the rows alone.
+
+    Raises:
+        DatabaseError: it is not, and cannot be.
+    """
     with _told(path):
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         is_file = S_ISREG(os.fstat(handle).st_mode)
@@ -225,7 +286,6 @@ def prepare(path: str) -> None:
             connection.execute(_SCHEMA)
     finally:
         connection.close()
-    end_lost(path)
 
 
 def _refuse_others(connection: sqlite3.Connection, path: str) -> None:
@@ -288,7 +348,11 @@ def _told(path: str) -> Iterator[None]:
         raise DatabaseError(f"{path}: a row cannot be read: {error}") from None
     except (sqlite3.Error, OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or str(error)
-        raise DatabaseError(f"{path}: {reason}") from None
+        # A file that is missing is as good as a damaged one: there has to be a new one.
+        is_damaged = isinstance(error, FileNotFoundError) or any(
+            said in reason for said in _DAMAGE
+        )  # `sqlite_errorcode` is there since Python 3.11
+        raise DatabaseError(f"{path}: {reason}", is_damaged=is_damaged) from None
 
 
 def _where(wanted: Filter, *more: str) -> tuple[str, list[object]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from inference_lab.storage.database import Database, DatabaseError
+from inference_lab.storage.claim import Claim, ClaimError
+from inference_lab.storage.database import Database, DatabaseError, begin_anew
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -38,7 +39,7 @@ class Store:
     """Rows in the database at `path`.
 
     `deliver` calls a function in the reactor's thread; `wall_seconds` is Unix time. The journal keeps `most_rows` rows
-    that have ended, none of them older than `most_age_s`.
+    that have ended, none of them older than `most_age_s`. `claim` keeps others from a file, and goes with the store.
     """
 
     def __init__(
@@ -49,16 +50,20 @@ class Store:
         *,
         most_rows: int,
         most_age_s: float,
+        claim: Claim | None = None,
     ) -> None:
         self.path = path
         self.lost_rows = 0
-        """Rows that found no room, since the start."""
+        """Rows that found no room, or were in a file that is gone, since the start."""
+        self._claim = claim
         self._deliver = deliver
         self._wall_seconds = wall_seconds
         self._most_rows = most_rows
         self._most_age_s = most_age_s
         self._rows: deque[tuple[int, Row, bool]] = deque()
         self._unwritten: dict[int, Row] = {}  # the thread's own: taken from `_rows`, to be written next
+        self._open: dict[int, Row] = {}  # the thread's own: what a new file has to be told of
+        self._ended_rows = 0  # written to the file, where it cannot be asked any more
         self._awaited: set[int] = set()  # of those that have ended, the ones that come once more
         self._questions: deque[tuple[Callable[[Database], Any], Deferred[Any]]] = deque()
         self._something = threading.Event()
@@ -122,11 +127,14 @@ class Store:
     def _cannot_write(self, reason: str) -> None:
         _log.error("journal {reason}: its rows wait, the server serves on", reason=reason)
 
-    def _is_gone(self) -> None:
+    def _begun_anew(self, wrong: str, lost: int, moved: str | None) -> None:
+        self.lost_rows += lost
         _log.error(
-            "journal {path}: the file was removed or replaced under the server: its rows go where nobody else"
-            " sees them, start it again",
+            "journal {path}: {wrong} under the server: a new file is begun, {lost} rows of this process lost{aside}",
             path=self.path,
+            wrong=wrong,
+            lost=lost,
+            aside=f"; what was there is now {moved}" if moved else "",
         )
 
     def _has_lost(self, rows: int, defect: Failure) -> None:
@@ -146,7 +154,7 @@ class Store:
 
     def _run(self) -> None:
         database: Database | None = None
-        is_missing = False
+        wrong: str | None = None  # with the file that was opened
         with suppress(DatabaseError):  # met again, and told, with the first row
             database = Database(self.path, os.getpid())
         while True:
@@ -159,11 +167,17 @@ class Store:
             )  # what is asked from now on may be about rows that come after this write
             before, failed = self._failed, None
             try:
-                if database is None:
+                if database is not None and self._closed is None:  # at the end somebody may clear it away
+                    wrong = wrong or database.what_is_wrong()
+                if wrong is not None:
+                    database, wrong = self._begin_anew(database, wrong), None
+                elif database is None:
                     database = Database(self.path, os.getpid())
                 self._write(database)
             except DatabaseError as error:
                 failed = str(error)
+                if error.is_damaged and wrong is None:
+                    wrong = f"{self.path} was written over ({failed})"
             except Exception:  # noqa: BLE001 - a defect costs the batch, not the journal
                 self._deliver(self._has_lost, len(self._unwritten), Failure())
                 self._unwritten = {}
@@ -172,26 +186,44 @@ class Store:
                 self._deliver(self._cannot_write, failed)
             elif failed is None and before is not None:
                 self._deliver(self._found_again)
-            # At the end somebody may clear away what is not needed any more.
-            is_looked_after = not is_missing and self._closed is None
-            if database is not None and is_looked_after and not database.is_in_place():
-                is_missing = True
-                self._deliver(self._is_gone)
             self._answer(database, asked)
             if closing:
                 if database is not None:
                     database.close()
+                if self._claim is not None:
+                    self._claim.close()
                 self._deliver(self._has_ended, len(self._unwritten) + len(self._rows))
                 return
+
+    def _begin_anew(self, old: Database | None, wrong: str) -> Database:
+        """A file in place of one that is gone, which is told once more of what is open."""
+        count = 0 if old is None else old.count_own()
+        lost = self._ended_rows if count is None else count
+        try:
+            with nullcontext() if self._claim is None else self._claim.alone():
+                moved = begin_anew(self.path, old, wrong)
+        except ClaimError as error:
+            raise DatabaseError(str(error)) from None
+        database = Database(self.path, os.getpid())
+        self._unwritten = {**self._open, **self._unwritten}
+        self._ended_rows = 0
+        self._deliver(self._begun_anew, wrong, lost, moved)
+        return database
 
     def _write(self, database: Database) -> None:
         while self._rows:
             number, row, is_awaited = self._rows.popleft()
             self._unwritten[number] = row
+            if row.state == "open" or is_awaited:
+                self._open[number] = row
+            else:
+                self._open.pop(number, None)
             (self._awaited.add if is_awaited else self._awaited.discard)(number)
         if self._unwritten:
             oldest = self._wall_seconds() - self._most_age_s
             database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest, awaited=self._awaited)
+            ended = sum(row.state == "ended" for row in self._unwritten.values())
+            self._ended_rows = min(self._ended_rows + ended, self._most_rows)
             self._unwritten = {}
 
     def _answer(self, database: Database | None, count: int) -> None:

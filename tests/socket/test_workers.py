@@ -126,6 +126,17 @@ def test_a_worker_that_is_stopped_keeps_no_other_from_ending_well(one_config: Pa
     assert endings.keys() == {"shutdown", "server_lost"}
 
 
+def test_a_worker_that_does_not_answer_is_told_of_and_that_it_does_again(pair: Server) -> None:
+    stopped = min(workers_of(pair.pid))
+    os.kill(stopped, signal.SIGSTOP)
+    try:
+        pair.log.wait_for(rf"\(process {stopped}\) has not answered for 5 s")
+    finally:
+        os.kill(stopped, signal.SIGCONT)
+    pair.log.wait_for(rf"\(process {stopped}\) answers again")
+    assert stopped in workers_of(pair.pid)
+
+
 def test_attempts_are_those_of_the_whole_service_in_a_private_folder_that_goes_with_it(
     pair: Server, tmp_path: Path
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import stat
 import threading
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import Queue
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,13 @@ from inference_lab.core.journal.filters import EVERYTHING, Filter
 from inference_lab.core.journal.row import Row
 from inference_lab.storage import database as storage
 from inference_lab.storage import store as stores
+from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import MEMORY, Database, DatabaseError, end_lost, prepare, read_file
 from inference_lab.storage.store import Store
 from tests.support.rows import NOW, row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def read(database: Database, wanted: Filter = EVERYTHING) -> list[Row]:
@@ -373,21 +375,142 @@ def test_a_store_that_never_began_closes_at_once(path: str, reactor: Reactor) ->
     assert store_of(path, reactor).close().called
 
 
-def test_a_file_that_is_removed_under_its_server_is_told_once(
+def _remove(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def _replace(path: Path) -> None:
+    other = path.with_name("other")
+    prepare(str(other))
+    other.replace(path)
+
+
+def _write_over(path: Path) -> None:
+    path.write_bytes(b"\xa5" * 40_000)
+
+
+def _write_over_its_rows(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xa5" * 40_000)
+
+
+def _truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _remove_log(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink()
+
+
+def _remove_index(path: Path) -> None:
+    path.with_name(f"{path.name}-shm").unlink()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (_remove, "was removed"),
+        (Path.unlink, "was removed"),
+        (_replace, "was replaced"),
+        (_write_over, "was written over"),
+        (_truncate, "was truncated"),
+        (lambda path: os.truncate(path, 0), "was truncated"),
+        (_remove_log, "-wal was removed"),
+        (_remove_index, "-shm was removed"),
+    ],
+)
+def test_a_file_that_is_harmed_under_its_server_is_told_once_and_a_new_one_begun(
+    path: str, reactor: Reactor, logged: list[str], harm: Callable[[Path], None], said: str
+) -> None:
+    store = store_of(path, reactor)
+    store.start()
+    store.put({0: row(), 1: row(state="open", ending=None, request_id="live")})
+    assert len(reactor.answer(store.ask(read))) == 2
+    harm(Path(path))
+    for number in (2, 3):
+        store.put({number: row()})
+        reactor.answer(store.ask(read))
+    store.put({1: row(request_id="live")})
+    kept = reactor.answer(store.ask(read))
+    assert sorted((one.state, one.request_id) for one in kept if one.request_id) == [("ended", "live")]
+    assert len(kept) == 3  # what ended before is gone, and nothing else
+    assert store.lost_rows == 1
+    reactor.answer(store.close())
+    (told,) = [text for text in logged if "under the server" in text]
+    assert said in told
+    assert "a new file is begun, 1 rows of this process lost" in told
+    assert len(read_file(path, EVERYTHING)) == 3
+
+
+def test_a_file_whose_rows_are_written_over_is_told_when_they_are_read(
     path: str, reactor: Reactor, logged: list[str]
+) -> None:
+    with closing(sqlite3.connect(path)) as filler:
+        filler.execute("CREATE TABLE filler AS SELECT zeroblob(100000)")
+    store = store_of(path, reactor)
+    store.start()
+    store.put({0: row()})
+    reactor.answer(store.ask(read))
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    _write_over_its_rows(Path(path))
+    store.put({1: row()})
+    with suppress(DatabaseError):
+        reactor.answer(store.ask(read))
+    assert len(reactor.answer(store.ask(read))) == 1
+    reactor.answer(store.close())
+    assert any("was written over" in text for text in logged)
+
+
+def test_a_file_that_somebody_tidies_up_is_the_same(path: str, reactor: Reactor, logged: list[str]) -> None:
+    with closing(sqlite3.connect(path)) as filler:
+        filler.execute("CREATE TABLE filler AS SELECT zeroblob(100000)")
+    store = store_of(path, reactor)
+    store.start()
+    store.put({0: row()})
+    reactor.answer(store.ask(read))
+    before = Path(path).stat().st_size
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("DROP TABLE filler")
+        other.execute("VACUUM")
+        other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    assert Path(path).stat().st_size < before
+    store.put({1: row()})
+    assert len(reactor.answer(store.ask(read))) == 2
+    reactor.answer(store.close())
+    assert logged == []
+
+
+def test_another_programs_database_in_its_place_is_left_alone(
+    path: str, reactor: Reactor, logged: list[str], tmp_path: Path
 ) -> None:
     store = store_of(path, reactor)
     store.start()
     store.put({0: row()})
-    assert len(reactor.answer(store.ask(read))) == 1
-    Path(path).unlink()
-    for number in (1, 2):
-        store.put({number: row()})
-        reactor.answer(store.ask(read))
+    reactor.answer(store.ask(read))
+    other = tmp_path / "other"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE theirs (a)")
+    theirs = other.read_bytes()
+    other.replace(path)
+    store.put({1: row()})
+    assert "of another program" in str(reactor.answer(store.ask(read)))
     reactor.answer(store.close())
-    told = [text for text in logged if "removed or replaced" in text]
-    assert len(told) == 1
-    assert path in told[0]
+    assert Path(path).read_bytes() == theirs
+    assert any("of another program" in text for text in logged)
+
+
+def test_a_file_has_one_owner_and_a_link_to_it_is_the_same_file(path: str, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    claim = Claim(path)
+    for name in (path, str(link)):
+        with pytest.raises(ClaimError, match="in use by"):
+            Claim(name)
+    claim.close()
+    Claim(path).close()
 
 
 def test_a_row_that_has_ended_is_written_once_more_where_it_is_awaited(
