@@ -136,10 +136,10 @@ class Lab:
         return _json(request, {"status": "ok"})
 
     @app.route("/metrics", methods=["GET"])
-    async def metrics(self, request: LabRequest) -> bytes:
+    def metrics(self, request: LabRequest) -> bytes:
         """Tell what has been counted, to Prometheus."""
         self._checks.refuse_fault(request)
-        return await self._metrics.page(request)
+        return self._metrics.page(request)
 
     @app.route("/lab/faults", methods=["GET"])
     def faults(self, request: LabRequest) -> bytes:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
-
-from twisted.internet.threads import deferToThread
 
 from inference_lab.core.errors import metrics_unavailable
 
@@ -22,7 +19,6 @@ if TYPE_CHECKING:
     from inference_lab.wire.streams import Streams
     from inference_lab.wire.tally import Tally
 
-_EXPOSITION: Final = "inference_lab.metrics.exposition"
 _CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _SHARE_EVERY_S: Final = 1.0
 
@@ -49,7 +45,8 @@ class MetricsPage:
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Begin to share, if there is somebody to share with."""
+        """Import what shows them, while there are descriptors for it; begin to share, if there is somebody to share with."""
+        self._made()
         if self.shared is not None:
             self._share()
 
@@ -59,16 +56,13 @@ class MetricsPage:
             self._timer.cancel()
             self._made().update()
 
-    async def page(self, request: LabRequest) -> bytes:
+    def page(self, request: LabRequest) -> bytes:
         """What Prometheus reads.
 
         Raises:
             ApiError: 503 where there is no descriptor for it.
         """
         try:
-            if self._metrics is None:
-                # The import takes tens of milliseconds, in which no stream would move.
-                await deferToThread(import_module, _EXPOSITION)
             page = self._made().page()
         except (OSError, ImportError) as error:
             raise metrics_unavailable(getattr(error, "strerror", None) or str(error)) from None
@@ -76,7 +70,7 @@ class MetricsPage:
 
     def _made(self) -> Metrics:
         if self._metrics is None:
-            from inference_lab.metrics.exposition import Metrics  # noqa: PLC0415 - see there
+            from inference_lab.metrics.exposition import Metrics  # noqa: PLC0415 - a start that fails needs none
 
             self._metrics = Metrics(self)
         return self._metrics
