@@ -55,6 +55,13 @@ class Options(usage.Options):
             "after how long without progress a reader is reset mid-stream, in s",
         ],
         ["max-body-bytes", None, "16777216", "the largest request body, in bytes"],
+        [
+            "max-bodies-bytes",
+            None,
+            None,
+            "what bodies of unanswered requests may be together, per process, in bytes (default: 268435456)",
+        ],
+        ["request-timeout-s", None, "60", "how long a request's head may take, TLS handshake included, in s"],
         ["speed", None, "1", "how many times faster than life the engine runs; never a fault's delay_ms"],
         ["workers", None, "1", "processes that share the port, each with engines of its own"],
         [

@@ -59,6 +59,21 @@ def body_too_large(limit_bytes: int) -> ApiError:
     return ApiError(413, "body_too_large", f"the request body is larger than {limit_bytes} bytes")
 
 
+def bodies_too_large(limit_bytes: int) -> ApiError:
+    """503 past `--max-bodies-bytes`; a second later others may have been answered."""
+    message = (
+        f"the bodies of all unanswered requests would be more than {limit_bytes} bytes (--max-bodies-bytes)"
+    )
+    return ApiError(503, "overloaded", message, headers=(("retry-after", "1"),))
+
+
+def too_slow(what: str, limit_us: int) -> ApiError:
+    """408 for a request that has not come in its time; `what` did not."""
+    return ApiError(
+        408, "request_timeout", f"{what} did not come within {limit_us / 1e6:g} s (--request-timeout-s)"
+    )
+
+
 def encoded_body(coding: str) -> ApiError:
     """415 for a body with a content coding: it is not even read."""
     shown = coding if len(coding) <= 60 else coding[:60] + "…"

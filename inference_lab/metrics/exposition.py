@@ -1,8 +1,8 @@
 """The plain counts of the wire as Prometheus metrics. Names are vLLM's where the thing is the same.
 
-prometheus-client is imported when the server starts: whoever asks first may ask without descriptors. With several workers
-each writes its share to files of a directory, once a second, and any of them answers for all (prometheus-client's
-multiprocess mode, which reads `PROMETHEUS_MULTIPROC_DIR` when it is imported).
+prometheus-client is imported when the server starts: whoever asks first may ask without descriptors. With several
+workers each writes its share to files of a directory, once a second, and any of them answers for all
+(prometheus-client's multiprocess mode, which reads `PROMETHEUS_MULTIPROC_DIR` when it is imported).
 """
 
 from __future__ import annotations

@@ -168,6 +168,8 @@ class Serving:
             lab.app.resource(),
             endings=endings,
             max_body_bytes=settings.max_body_bytes,
+            max_bodies_bytes=settings.max_bodies_bytes,
+            request_timeout_us=round(settings.request_timeout_s * 1e6),
             recorder=self._recorder,
             tally=tally,
         )

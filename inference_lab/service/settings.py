@@ -34,6 +34,9 @@ class Settings(msgspec.Struct, frozen=True):
     linger_s: float
     reader_timeout_s: float
     max_body_bytes: int
+    max_bodies_bytes: int | None
+    """Of all requests of a process that are not answered yet; None: some, and no fewer than one may have."""
+    request_timeout_s: float
     speed: float
     max_streams: int | None
     drain_s: float
@@ -74,6 +77,8 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         linger_s=_number(options, "linger-s"),
         reader_timeout_s=_number(options, "reader-timeout-s"),
         max_body_bytes=_integer(options, "max-body-bytes", 1, 2**31 - 1),
+        max_bodies_bytes=_bodies(options),
+        request_timeout_s=_number(options, "request-timeout-s"),
         speed=_number(options, "speed"),
         max_streams=None
         if options["max-streams"] is None
@@ -86,6 +91,17 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         log_format=_word(options, "log-format", ("text", "json")),
         addresses=addresses,
     )
+
+
+def _bodies(options: Mapping[str, object]) -> int | None:
+    if options["max-bodies-bytes"] is None:
+        return None
+    limit = _integer(options, "max-bodies-bytes", 1, 2**40)
+    if limit < _integer(options, "max-body-bytes", 1, 2**31 - 1):
+        raise StartError(
+            f"--max-bodies-bytes {limit}: expected --max-body-bytes at least, or one such body would be too many"
+        )
+    return limit
 
 
 def _optional(options: Mapping[str, object], name: str) -> str | None:

@@ -45,7 +45,7 @@ class MetricsPage:
         self._timer: IDelayedCall | None = None
 
     def start(self) -> None:
-        """Import what shows them, while there are descriptors for it; begin to share, if there is somebody to share with."""
+        """Import what shows them, while there are descriptors for it; begin to share where there are others."""
         self._made()
         if self.shared is not None:
             self._share()

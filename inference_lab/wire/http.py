@@ -14,6 +14,8 @@ from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
 from twisted.web import http, server
 
+from inference_lab.core.errors import too_slow
+from inference_lab.wire.arrivals import Arrivals, Bodies
 from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
 from inference_lab.wire.tally import Tally
@@ -39,6 +41,14 @@ the client's departure, and a stall would never end."""
 DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
 
+MAX_BODIES_BYTES: Final = 2**28
+"""What all bodies may be together, unless one alone may be larger or the options say otherwise."""
+
+_LATE_HEAD: Final = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    b"Connection: close\r\n\r\n%b"
+)
+
 _LENGTH_DIGITS: Final = 640
 """What int() takes however low its limit is set (sys.int_info.str_digits_check_threshold)."""
 
@@ -53,6 +63,11 @@ class LabChannel(http.HTTPChannel):
     written_bytes = 0
     """Of all responses so far, their heads included."""
     _pipelined_bytes = 0
+    _counted_bytes = 0  # of those in the site's `bodies`
+    _is_arriving = False
+    """Whether a byte of a request has come, and not yet all of it."""
+    _seen_bytes: int | None = None
+    """How much of the body had come when its time last began; None while it is the head's."""
     _is_stale = False
     _is_cut_off = False
     _watch: Drain | None = None
@@ -80,6 +95,28 @@ class LabChannel(http.HTTPChannel):
             self._is_cut_off = True
             abort(self.transport)
 
+    def _count_pipelined(self) -> None:
+        """Count what is pipelined among all bodies under way; no 503 can be said in front of the answer."""
+        if len(self._dataBuffer) == 1:  # the rest of the read that brought the request
+            self._pipelined_bytes = len(self._dataBuffer[0])
+        bodies = self.site.bodies
+        if self._is_cut_off or self._pipelined_bytes <= self._counted_bytes:
+            return
+        if bodies.take(self._pipelined_bytes - self._counted_bytes):
+            self._counted_bytes = self._pipelined_bytes
+            return
+        _log.warn(
+            "{peer} pipelined more than --max-bodies-bytes {limit} leaves room for: reset",
+            peer=self.getPeer(),
+            limit=bodies.limit_bytes,
+        )
+        self._is_cut_off = True
+        abort(self.transport)
+
+    def _let_go(self) -> None:
+        self.site.bodies.give_back(self._counted_bytes)
+        self._counted_bytes = self._pipelined_bytes = 0
+
     def headerReceived(self, line: bytes) -> bool:  # noqa: N802 - Twisted's name
         """One header line, refused where Twisted would pass over it or fail at it.
 
@@ -98,7 +135,54 @@ class LabChannel(http.HTTPChannel):
         """Bytes of requests, until the connection is dismissed, cut off or closed: TLS has records left even then."""
         self._stop_idling()
         if self._dismissal is None and not (self._is_cut_off or self.transport.disconnecting):
+            if not (self._is_arriving or self._handlingRequest):
+                self._arrives(data)
             super().dataReceived(data)
+            if self._handlingRequest and any(self._dataBuffer):
+                self._count_pipelined()
+
+    def _arrives(self, data: bytes) -> None:
+        if data not in {b"", b"\r\n"}:  # the empty line that some clients send behind a body
+            self._is_arriving = True
+            self.site.arrivals.begin(self)
+
+    def allHeadersReceived(self) -> None:  # noqa: N802 - Twisted's name
+        """The head is there: the body has a time of its own."""
+        super().allHeadersReceived()
+        if self.length != 0 and self._dismissal is None:
+            self._seen_bytes = 0
+            self.site.arrivals.renew(self)
+
+    def allContentReceived(self) -> None:  # noqa: N802 - Twisted's name
+        """The request is there."""
+        self._is_arriving = False
+        self._seen_bytes = None
+        self.site.arrivals.end(self)
+        super().allContentReceived()
+
+    def arrives_too_slowly(self) -> None:
+        """The time for a head has passed, TLS handshake included, or for some more of a body."""
+        arrivals = self.site.arrivals
+        if self.transport.disconnecting:
+            return
+        if self.written_bytes and unsent_bytes(self.transport):  # it is we who have not been read
+            self._watch_reader()
+            arrivals.renew(self)
+        elif not self._is_arriving:
+            super().timeoutConnection()
+        elif self._seen_bytes is None:
+            error = too_slow("the request's head", arrivals.timeout_us)
+            _log.info("{peer} 408: {error}", peer=self.getPeer(), error=error.message)
+            self.write(_LATE_HEAD % (len(error.body()), error.body()))
+            self._dismiss()
+        else:
+            request = self.requests[-1]
+            if request.body_bytes - self._seen_bytes >= arrivals.body_bytes:
+                self._seen_bytes = request.body_bytes
+                arrivals.renew(self)
+            elif not request.early:
+                what = f"the request's body, or its next {arrivals.body_bytes} bytes,"
+                request.refuse_early(too_slow(what, arrivals.timeout_us))
 
     def write(self, data: bytes) -> None:
         """Bytes of a response."""
@@ -135,9 +219,13 @@ class LabChannel(http.HTTPChannel):
         """A response has been written completely: watch that the client takes it."""
         if isinstance(request, LabRequest) and request.recording is not None:
             request.recording.written()  # before the next one begins, which it may do in here
+        if isinstance(request, LabRequest):
+            request.let_go()
+        self._let_go()
         if isinstance(request, LabRequest) and request.early:
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
+        self._arrives(b"".join(self._dataBuffer))
         super().requestDone(request)
         if isinstance(request, LabRequest) and request.idle_ms is not None and not self.requests:
             pacer = self.site.endings.pacer
@@ -164,6 +252,7 @@ class LabChannel(http.HTTPChannel):
 
         A client that writes its whole body first would otherwise meet a broken pipe, and never read the answer.
         """
+        self.site.arrivals.end(self)
         self._dismissal = self.site.endings.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
         if lowest(self.transport) is self.transport:
             self.transport.loseWriteConnection()
@@ -183,10 +272,13 @@ class LabChannel(http.HTTPChannel):
         super().connectionMade()
         self.site.tally.connections += 1
         self.site.connections.add(self)
+        self.site.arrivals.begin(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
         """Leave no timer behind."""
         self.site.tally.connections -= 1
+        self._let_go()
+        self.site.arrivals.end(self)
         self.site.gone(self)
         self._stop_idling()
         if self._watch is not None:
@@ -211,6 +303,8 @@ class LabSite(server.Site):
         *,
         endings: Endings,
         max_body_bytes: int,
+        max_bodies_bytes: int | None = None,
+        request_timeout_us: int = 60_000_000,
         recorder: Recorder | None = None,
         tally: Tally | None = None,
         **kwargs: Any,  # noqa: ANN401 - handed on to Twisted
@@ -220,6 +314,10 @@ class LabSite(server.Site):
         self.tally = Tally() if tally is None else tally
         self.endings = endings
         self.max_body_bytes = max_body_bytes
+        self.bodies = Bodies(
+            max(MAX_BODIES_BYTES, max_body_bytes) if max_bodies_bytes is None else max_bodies_bytes
+        )
+        self.arrivals = Arrivals(endings.pacer, request_timeout_us)
         self.closes_at_us: int | None = None
         """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
         self.line = Line(endings.pacer)
@@ -243,6 +341,8 @@ class LabSite(server.Site):
     def gone(self, channel: LabChannel) -> None:
         """A connection has ended."""
         self.connections.discard(channel)
+        if not self.connections:
+            self.arrivals.stop()
         self._look()
 
     def _look(self) -> None:

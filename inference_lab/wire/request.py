@@ -16,7 +16,14 @@ from twisted.logger import Logger
 from twisted.web import http, server
 from twisted.web.http_headers import Headers
 
-from inference_lab.core.errors import ApiError, body_too_large, draining, invalid_request, not_found
+from inference_lab.core.errors import (
+    ApiError,
+    bodies_too_large,
+    body_too_large,
+    draining,
+    invalid_request,
+    not_found,
+)
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.tally import NO_MODEL, Tally
 
@@ -67,9 +74,11 @@ class LabRequest(server.Request):
     # Python 3.11 keeps one table of names for all objects of a class while there are no more than 30: Twisted has 29,
     # and a table of each object's own is a kilobyte more.
     __slots__ = (
-        "_declared_too_large",
+        "_counted_bytes",
         "_head",
         "_is_processed",
+        "_refusal",
+        "body_bytes",
         "body_too_large",
         "early",
         "idle_ms",
@@ -95,25 +104,52 @@ class LabRequest(server.Request):
         self.model = NO_MODEL
         self.trigger = ""  # what answers, in a word
         self._is_processed = False
-        self._declared_too_large = False
+        self._refusal: ApiError | None = None
+        self.body_bytes = 0
+        """Of the body so far."""
+        self._counted_bytes = 0  # of those in the site's `bodies`
 
     # -- the request's body
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
         """The head is complete: refuse a body that announces itself as too large before it comes."""
-        self._declared_too_large = length is not None and length > self.channel.site.max_body_bytes
-        if self._declared_too_large:
-            self._process_early()
+        site = self.channel.site
+        if length is not None and length > site.max_body_bytes:
+            self.refuse_early(body_too_large(site.max_body_bytes))
+        elif length:
+            self._make_room(length)
 
     def handleContentChunk(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
         """Keep a piece of the body; once it passes the limit, judge the request without the rest."""
         if self.early:
             return
-        if self.content.tell() + len(data) > self.channel.site.max_body_bytes:
+        self.body_bytes += len(data)
+        if self.body_bytes > self.channel.site.max_body_bytes:
             self.body_too_large = True
             self._process_early()
-        else:
+        elif self._make_room(self.body_bytes):
             self.content.write(data)
+
+    def _make_room(self, size: int) -> bool:
+        """Count a body of `size` bytes among all that are under way; False where that is too much, and refused."""
+        bodies = self.channel.site.bodies
+        if size > self._counted_bytes:
+            if not bodies.take(size - self._counted_bytes):
+                self.refuse_early(bodies_too_large(bodies.limit_bytes))
+                return False
+            self._counted_bytes = size
+        return True
+
+    def let_go(self) -> None:
+        """The body is held no more."""
+        if self._counted_bytes:
+            self.channel.site.bodies.give_back(self._counted_bytes)
+            self._counted_bytes = 0
+
+    def refuse_early(self, error: ApiError) -> None:
+        """Answer with an error before the body has come."""
+        self._refusal = error
+        self._process_early()
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
         """The body is complete: process the request, unless that has happened already."""
@@ -161,8 +197,8 @@ class LabRequest(server.Request):
             self.finish()
 
     def _unroutable(self) -> ApiError | None:
-        if self._declared_too_large:
-            return body_too_large(self.channel.site.max_body_bytes)
+        if self._refusal is not None:
+            return self._refusal
         left_s = self.channel.site.seconds_left()
         if left_s is not None:
             return draining(left_s)
@@ -188,6 +224,7 @@ class LabRequest(server.Request):
 
     def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
         """The connection is gone; a stream that was under way has been reported when this returns."""
+        self.let_go()
         super().connectionLost(reason)
         if self.streaming or self.finished or not self._is_processed:
             return

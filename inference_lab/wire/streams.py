@@ -65,6 +65,7 @@ class Streams:
         if self._sweep is None:
             self._arm()
         request.streaming = True
+        request.let_go()  # a stall may last for hours
         if request.recording is not None:
             request.recording.plays(player)
         player.start()

@@ -185,6 +185,9 @@ WORKERS = {
     ("--workers", "0"): "--workers 0: expected an integer from 1 to 256",
     ("--workers", "2", "--endpoint", "unix:x"): "--workers 2: workers share --host and --port",
     ("--max-streams", "0"): "--max-streams 0: expected an integer",
+    ("--max-bodies-bytes", "0"): "--max-bodies-bytes 0: expected an integer",
+    ("--max-bodies-bytes", "1000"): "--max-bodies-bytes 1000: expected --max-body-bytes at least",
+    ("--request-timeout-s", "0"): "--request-timeout-s 0: expected a number from 1e-9",
     ("--drain-s", "-1"): "--drain-s -1: expected 0 or a number from 1e-9",
 }
 

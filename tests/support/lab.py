@@ -78,7 +78,13 @@ class MemoryLab:
     """A server of the models in a folder, whose engines are silent for `ttft_us`; `rows` has what it records."""
 
     def __init__(
-        self, folder: Path, *, directives: bool = True, attempts: Attempts | None = None, ttft_us: int = 0
+        self,
+        folder: Path,
+        *,
+        directives: bool = True,
+        attempts: Attempts | None = None,
+        ttft_us: int = 0,
+        max_bodies_bytes: int | None = None,
     ) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
@@ -108,10 +114,11 @@ class MemoryLab:
         lab = Lab(
             models, Checks(models, directives=directives, incidents=incidents), answers, attempts, metrics
         )
-        self._site = LabSite(
+        self.site = LabSite(
             lab.app.resource(),
             endings=endings,
             max_body_bytes=2**24,
+            max_bodies_bytes=max_bodies_bytes,
             recorder=recorder,
             tally=tally,
             reactor=self.clock,
@@ -136,7 +143,7 @@ class MemoryLab:
 
     def connect(self) -> tuple[LabChannel, StringTransportWithDisconnection]:
         """A new connection and the transport that holds what was written to it."""
-        channel = self._site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
+        channel = self.site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)
         channel.callLater = self.clock.callLater
         transport = HalfClosing()
