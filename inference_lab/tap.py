@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from twisted.application.service import IService
 
 
-REPEATABLE: Final = frozenset({"port", "endpoint", "model"})
+REPEATABLE: Final = frozenset({"port", "endpoint", "model", "allow-origin"})
 """Options that may be given more than once."""
 
 
@@ -45,6 +45,12 @@ class Options(usage.Options):
             None,
             None,
             "a Twisted endpoint string in place of --host and --port; TLS through ssl:...; may be repeated",
+        ],
+        [
+            "allow-origin",
+            None,
+            None,
+            "an origin, or *, whose pages may read and delete the record (/lab/, /metrics); may be repeated",
         ],
         ["flush-grace-ms", None, "25", "the least wait before a FIN or RST, in ms"],
         ["linger-s", None, "30", "how long a FIN or RST waits for a reader without progress, in s"],

@@ -43,6 +43,7 @@ from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
 from inference_lab.wire.farewell import Farewell
 from inference_lab.wire.http import LabSite
+from inference_lab.wire.origins import Origins
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
@@ -169,6 +170,7 @@ class Serving:
             endings=endings,
             max_body_bytes=settings.max_body_bytes,
             max_bodies_bytes=settings.max_bodies_bytes,
+            origins=Origins(settings.allow_origins, settings.host_names),
             request_timeout_us=round(settings.request_timeout_s * 1e6),
             recorder=self._recorder,
             tally=tally,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.console import UserError
+from inference_lab.wire.origins import ANY, ORIGIN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Names and aliases of those to serve; none: all."""
     endpoints: tuple[str, ...]
     directives: bool
+    allow_origins: tuple[str, ...]
+    """Whose pages may read and delete the record, beside the server's own; `*`: all."""
     flush_grace_ms: int
     linger_s: float
     reader_timeout_s: float
@@ -47,6 +50,17 @@ class Settings(msgspec.Struct, frozen=True):
     log_format: str
     addresses: tuple[tuple[str, int], ...]
     """Host and port of each, where no endpoint string was given: what several processes can share."""
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """What the server was told to listen on, as far as names and addresses go."""
+        interfaces = (
+            argument.partition("=")[2].replace("\\:", ":")
+            for endpoint in self.endpoints
+            for argument in _ENDS.split(endpoint)
+            if argument.startswith("interface=")
+        )
+        return tuple(filter(None, interfaces))
 
     @property
     def records(self) -> bool:
@@ -73,6 +87,7 @@ def settings_from(options: Mapping[str, object]) -> Settings:
         endpoints=tuple(_endpoint(*address) for address in addresses)
         or tuple(map(_own, _each(options, "endpoint"))),
         directives=bool(options["enable-directives"]),
+        allow_origins=tuple(map(_origin, _each(options, "allow-origin"))),
         flush_grace_ms=_integer(options, "flush-grace-ms", 0, 60_000),
         linger_s=_number(options, "linger-s"),
         reader_timeout_s=_number(options, "reader-timeout-s"),
@@ -98,7 +113,7 @@ def _bodies(options: Mapping[str, object]) -> int | None:
         return None
     limit = _integer(options, "max-bodies-bytes", 1, 2**40)
     if limit < _integer(options, "max-body-bytes", 1, 2**31 - 1):
-        raise StartError(
+        raise UserError(
             f"--max-bodies-bytes {limit}: expected --max-body-bytes at least, or one such body would be too many"
         )
     return limit
@@ -128,6 +143,12 @@ def _addresses(options: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
             raise UserError(f"--port {port} was given twice: leave one out")
     host = _optional(options, "host")
     return tuple((DEFAULT_HOST if host is None else host, port) for port in ports)
+
+
+def _origin(text: str) -> str:
+    if text != ANY and not ORIGIN.fullmatch(text):
+        raise UserError(f"--allow-origin {text}: expected * or an origin such as http://localhost:3000")
+    return text
 
 
 def _own(endpoint: str) -> str:

@@ -16,6 +16,7 @@ from twisted.web import http, server
 
 from inference_lab.core.errors import too_slow
 from inference_lab.wire.arrivals import Arrivals, Bodies
+from inference_lab.wire.origins import Origins
 from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
 from inference_lab.wire.tally import Tally
@@ -297,7 +298,7 @@ class LabSite(server.Site):
     noisy = False
     requestFactory = LabRequest  # noqa: N815 - Twisted's name
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what bounds a site, each by its name
         self,
         resource: IResource,
         *,
@@ -305,6 +306,7 @@ class LabSite(server.Site):
         max_body_bytes: int,
         max_bodies_bytes: int | None = None,
         request_timeout_us: int = 60_000_000,
+        origins: Origins | None = None,
         recorder: Recorder | None = None,
         tally: Tally | None = None,
         **kwargs: Any,  # noqa: ANN401 - handed on to Twisted
@@ -318,6 +320,7 @@ class LabSite(server.Site):
             max(MAX_BODIES_BYTES, max_body_bytes) if max_bodies_bytes is None else max_bodies_bytes
         )
         self.arrivals = Arrivals(endings.pacer, request_timeout_us)
+        self.origins = Origins() if origins is None else origins
         self.closes_at_us: int | None = None
         """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
         self.line = Line(endings.pacer)

@@ -25,6 +25,7 @@ from inference_lab.core.errors import (
     not_found,
 )
 from inference_lab.core.journal.endings import Unplanned
+from inference_lab.wire.origins import is_guarded
 from inference_lab.wire.tally import NO_MODEL, Tally
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ _REASONS: Final = http.RESPONSES | {
     431: b"Request Header Fields Too Large",
     451: b"Unavailable For Legal Reasons",
 }
-_ANY_ORIGIN: Final = (b"access-control-allow-origin", b"*")
+_ANY_READER: Final = (("access-control-allow-origin", "*"),)
+"""Whoever wrote the page that asks may read the answer."""
 _HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
 _CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -77,6 +79,7 @@ class LabRequest(server.Request):
         "_counted_bytes",
         "_head",
         "_is_processed",
+        "_reader",
         "_refusal",
         "body_bytes",
         "body_too_large",
@@ -105,6 +108,7 @@ class LabRequest(server.Request):
         self.trigger = ""  # what answers, in a word
         self._is_processed = False
         self._refusal: ApiError | None = None
+        self._reader: tuple[tuple[str, str], ...] = _ANY_READER
         self.body_bytes = 0
         """Of the body so far."""
         self._counted_bytes = 0  # of those in the site's `bodies`
@@ -207,9 +211,17 @@ class LabRequest(server.Request):
             target = repr(self.uri[:_SHOWN_TARGET])[1:]
             return invalid_request(f"the request target is {target}, expected /PATH or http://HOST/PATH")
         # Twisted would take the second slash as the path's first.
-        if not _is_utf8(unquote_to_bytes(self.path)) or self.path.startswith(b"//"):
+        path = unquote_to_bytes(self.path)
+        if not _is_utf8(path) or self.path.startswith(b"//"):
             return not_found(repr(self.path)[2:-1])
-        return self._host_refusal()
+        error = self._host_refusal()
+        if error is not None or not is_guarded(path):
+            return error
+        found = self.requestHeaders.getRawHeaders
+        origins = found(b"origin", [])
+        error = self.channel.site.origins.refusal(origins, found(b"host", []), self.channel.getHost())
+        self._reader = () if error is not None else self.channel.site.origins.headers(origins)
+        return error
 
     def _host_refusal(self) -> ApiError | None:
         """What RFC 9112 section 3.2 refuses; probes of proxies, which ask for `/`, may leave the host out."""
@@ -308,8 +320,7 @@ class LabRequest(server.Request):
     ) -> bytes:
         """As `prepare_json`, for a body of any type."""
         self.setResponseCode(status)
-        self.responseHeaders.addRawHeader(*_ANY_ORIGIN)
-        for name, value in headers:
+        for name, value in (*self._reader, *headers):
             self.setHeader(name, value)
         if status != http.NO_CONTENT:
             self.setHeader(b"content-type", content_type)

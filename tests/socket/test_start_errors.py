@@ -188,6 +188,8 @@ WORKERS = {
     ("--max-bodies-bytes", "0"): "--max-bodies-bytes 0: expected an integer",
     ("--max-bodies-bytes", "1000"): "--max-bodies-bytes 1000: expected --max-body-bytes at least",
     ("--request-timeout-s", "0"): "--request-timeout-s 0: expected a number from 1e-9",
+    ("--allow-origin", "null"): "--allow-origin null: expected * or an origin",
+    ("--allow-origin", "http://a/b"): "--allow-origin http://a/b: expected * or an origin",
     ("--drain-s", "-1"): "--drain-s -1: expected 0 or a number from 1e-9",
 }
 
