@@ -15,7 +15,7 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from inference_lab.core.errors import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from twisted.internet.interfaces import IAddress
 
@@ -39,7 +39,7 @@ class Origins:
         self._allowed = frozenset(origin.lower() for origin in allowed)
         self._names = {name.lower() for name in names} | set(map(_name_of, self._allowed)) | {"localhost"}
 
-    def refusal(self, origins: list[bytes], hosts: list[bytes], local: IAddress) -> ApiError | None:
+    def refusal(self, origins: Sequence[bytes], hosts: Sequence[bytes], local: IAddress) -> ApiError | None:
         """Why a request with these headers, on a connection to `local`, is refused; None if it is not."""
         if ANY in self._allowed:
             return None
@@ -63,7 +63,7 @@ class Origins:
             return False
         return True  # a page at an address was served there
 
-    def headers(self, origins: list[bytes]) -> tuple[tuple[str, str], ...]:
+    def headers(self, origins: Sequence[bytes]) -> tuple[tuple[str, str], ...]:
         """What an answer says about who may read it; the request has not been refused."""
         if ANY in self._allowed:
             return (("access-control-allow-origin", ANY),)

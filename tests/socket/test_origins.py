@@ -8,15 +8,14 @@ import pytest
 from twisted.internet.address import IPv4Address, UNIXAddress
 
 from inference_lab.wire.origins import Origins
-
-from .rawclient import CHAT, Received, ask, payload, request
-from .server import start
+from tests.support.rawclient import CHAT, Received, ask, payload, request
+from tests.support.server import start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .server import Server
+    from tests.support.server import Server
 
 GUARDED = (
     "/lab/journal",
@@ -96,7 +95,7 @@ def open_server(request: pytest.FixtureRequest, one_config: Path) -> Iterator[Se
 
 
 def test_an_allowed_page_may_read_and_delete(open_server: Server) -> None:
-    for method, target in (("GET", "/lab/journal"), ("DELETE", "/lab/attempts")):
+    for method, target in (("GET", "/lab/journal"), ("DELETE", "/lab/journal?test=a")):
         got = from_page(open_server, target, ALLOWED, method=method)
         assert (got.status, got.headers["access-control-allow-origin"]) == (200, ALLOWED)
     preflight = from_page(open_server, "/lab/journal", "http://localhost:1", method="OPTIONS")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lab import MODEL, MemoryLab, write
-from tests.wire.rawclient import CHAT, OPEN, Received, request
+from tests.support.lab import MODEL, MemoryLab, write
+from tests.support.rawclient import CHAT, OPEN, Received, request
 
 if TYPE_CHECKING:
     from pathlib import Path
