@@ -17,6 +17,8 @@ import msgspec
 from twisted.logger import FileLogObserver, formatEvent, formatEventAsClassicLogText, formatTime
 from twisted.python.reflect import safe_str
 
+from inference_lab.core.journal.bounds import LINE_BYTES, TRACEBACK_BYTES, cut
+
 if TYPE_CHECKING:
     from twisted.logger import LogEvent
 
@@ -26,7 +28,10 @@ _LEGACY: Final = {"format", "isError", "message", "printed", "system", "time"}
 
 
 class LineFormatter:
-    """`TIME [namespace#level] text`, one line per event, byte for byte what `formatEventAsClassicLogText` makes."""
+    """`TIME [namespace#level] text`, one line per event, byte for byte what `formatEventAsClassicLogText` makes.
+
+    Of a long text only the beginning.
+    """
 
     def __init__(self) -> None:
         self._second: int | None = None
@@ -36,20 +41,25 @@ class LineFormatter:
         """The event's line; what is out of the ordinary (a traceback, a call in the format) is left to Twisted."""
         form = event.get("log_format")
         if form is None or "()" in form or "log_failure" in event or "log_system" in event:
-            return formatEventAsClassicLogText(event)
+            return _as_twisted(event)
         try:
             text = form.format_map(event)
             second = int(event["log_time"])
             system = f"{event['log_namespace']}#{event['log_level'].name}"
         except Exception:  # noqa: BLE001 - Twisted says in the line what could not be formatted
-            return formatEventAsClassicLogText(event)
+            return _as_twisted(event)
         if not text:
             return None
         if second != self._second:
             self._second = second
             self._time = formatTime(second)
-        line = f"{self._time} [{system}] {text}"
+        line = f"{self._time} [{system}] {cut(text, LINE_BYTES)}"
         return line.replace("\n", "\n\t") + "\n"
+
+
+def _as_twisted(event: LogEvent) -> str | None:
+    text = formatEventAsClassicLogText(event)
+    return None if text is None else cut(text[:-1], TRACEBACK_BYTES) + "\n"
 
 
 def json_line(event: LogEvent) -> str:
@@ -61,17 +71,18 @@ def json_line(event: LogEvent) -> str:
         ),
         "level": "info" if level is None else level.name,
         "logger": event.get("log_namespace", event.get("log_system", "")),
-        "message": formatEvent(event),
+        "message": cut(formatEvent(event), LINE_BYTES),
     }
     for name, value in event.items():
         if not name.startswith("log_") and name not in _LEGACY:
-            line[name] = value if isinstance(value, (str, int, float)) or value is None else safe_str(value)
+            is_plain = isinstance(value, (int, float)) or value is None
+            line[name] = value if is_plain else cut(safe_str(value))
     if line.pop("recording", None) is not None:
         row: dict[str, object] = msgspec.to_builtins(event["recording"].row())
         del row["id"]  # which only the journal gives
         line["row"] = row
     if "log_failure" in event:
-        line["traceback"] = event["log_failure"].getTraceback()
+        line["traceback"] = cut(event["log_failure"].getTraceback(), TRACEBACK_BYTES)
     return msgspec.json.encode(line).decode() + "\n"
 
 

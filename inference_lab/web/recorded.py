@@ -32,7 +32,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
         return
     model = values.get("model")
     request.recording.tell(
-        model=model[:200] if isinstance(model, str) else None,
+        model=model if isinstance(model, str) else None,
         stream=values.get("stream") is True,
         parameters=parameters_of(values),
         history_calls=calls_in(values.get("messages")),

@@ -11,6 +11,7 @@ import msgspec
 
 from inference_lab.core.faults.death import Close
 from inference_lab.core.identity import TEST_ID
+from inference_lab.core.journal.bounds import cut_texts
 from inference_lab.core.journal.calls import SentCalls
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.parameters import digest
@@ -39,8 +40,6 @@ _SETTLE_LATE_S: Final = 1.0
 """How often a reader that takes its time is looked at after that."""
 _LONGEST_US: Final = 120_000_000
 """A reader that has not taken all of an answer by then counts as one that will not."""
-_PATH_CHARACTERS: Final = 200
-_HEADER_CHARACTERS: Final = 100
 BATCH_S: Final = 0.05
 """What a process that is killed may lose of the journal."""
 
@@ -69,17 +68,18 @@ class Recording:
         self._transport = request.transport
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
-        self._known: dict[str, Any] = {
-            "time": time_s,
-            "method": request.method.decode("latin-1")[:_PATH_CHARACTERS],
-            "path": request.path.decode("utf-8", "backslashreplace")[:_PATH_CHARACTERS],
-            "http": request.clientproto.decode("ascii").removeprefix("HTTP/"),
-            "port": getattr(request.getHost(), "port", None),  # a Unix socket's address has none
-            "headers": headers,
-            "other_headers": others,
-            "request_id": headers.get("x-request-id"),
-            "test": test if TEST_ID.fullmatch(test) else None,
-        }
+        self._known: dict[str, Any] = {}
+        self.tell(
+            time=time_s,
+            method=request.method.decode("latin-1"),
+            path=request.path.decode("utf-8", "backslashreplace"),
+            http=request.clientproto.decode("ascii").removeprefix("HTTP/"),
+            port=getattr(request.getHost(), "port", None),  # a Unix socket's address has none
+            headers=headers,
+            other_headers=others,
+            request_id=headers.get("x-request-id"),
+            test=test if TEST_ID.fullmatch(test) else None,
+        )
         self._leg: Leg | None = None
         self._said = NOTHING
         self._calls = SentCalls()
@@ -89,8 +89,8 @@ class Recording:
         self._settles_until_us = 0
 
     def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
-        """Add what has been found out."""
-        self._known.update(facts)
+        """Add what has been found out; of a long text its beginning."""
+        self._known.update(cut_texts(facts))
 
     def tell_body(self, raw: bytes) -> None:
         """The body, as far as its text may not be told."""
@@ -100,7 +100,7 @@ class Recording:
         """How long the client is asked to wait before it comes again, where it is."""
         for name, value in headers:
             if name.lower() == b"retry-after":
-                self.tell(retry_after=value.decode("latin-1")[:_HEADER_CHARACTERS])
+                self.tell(retry_after=value.decode("latin-1"))
 
     def answers(self, leg: Leg) -> None:
         """What the response is to its answer."""
@@ -173,7 +173,7 @@ class Recording:
             known["frames"] = player.frames
             self._said, self._calls = player.said, player.calls
         if self._leg is not None:
-            known.update(self._leg.fields(self._said, self._calls, status))
+            self.tell(**self._leg.fields(self._said, self._calls, status))
 
     def _pace(self, now_us: int) -> dict[str, Any]:
         """How silent and how slow it was when its client left."""

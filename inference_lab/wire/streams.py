@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 
+from inference_lab.core.journal.bounds import cut
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.player import Player
 from inference_lab.wire.transport import buffered_bytes, unsent_bytes
@@ -59,7 +60,7 @@ class Streams:
         `healthy` says that the script comes to a regular end by itself, for which a shutdown may wait.
         """
         player = Player(request, script, pacer=self._pacer, endings=self._endings, on_end=self._ended)
-        self._live[player] = (trigger, on_gone)
+        self._live[player] = (cut(trigger), on_gone)
         if healthy:
             self._healthy.add(player)
         if self._sweep is None:

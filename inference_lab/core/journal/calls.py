@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from inference_lab.core.journal.bounds import and_more
 from inference_lab.core.journal.parameters import digest
 from inference_lab.core.journal.row import Call
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from inference_lab.core.answer.templates import Format
 
-_MOST: Final = 128
+MOST_CALLS: Final = 128
 """Calls of one row that are kept; of a history the last ones."""
 _OURS: Final = re.compile(r"call_[0-9a-f]{24}(_[0-9]{1,3})?")
 """What an id of a call looks like that this server has made."""
@@ -36,7 +37,12 @@ def calls_in(messages: object) -> tuple[Call, ...]:
         for call in _calls_of(messages)
         if isinstance(call.get("id"), str) and _OURS.fullmatch(call["id"])
     ]
-    return tuple(found[-_MOST:])
+    return (*further_calls(len(found)), *found[-MOST_CALLS:])
+
+
+def further_calls(count: int) -> tuple[Call, ...]:
+    """What stands for those of `count` calls that are not kept: no id that anything could be judged by."""
+    return (Call(None, and_more(count - MOST_CALLS)),) if count > MOST_CALLS else ()
 
 
 def _calls_of(messages: object) -> Iterator[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ import msgspec
 from inference_lab.core.faults.axes import CLOSES
 from inference_lab.core.faults.death import Close
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
+from inference_lab.core.journal.bounds import cut
 from inference_lab.core.journal.endings import Unplanned
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def filter_of(query: Mapping[str, str], allowed: Sequence[str] = FILTERS) -> Fil
     for key, value in query.items():
         if key not in allowed:
             raise ValueError(f"{key:.60}: no such filter, expected {', '.join(allowed)}")
-        values[key] = _number(key, value, most=math.inf) if key == "since" else value
+        values[key] = _number(key, value, most=math.inf) if key == "since" else cut(value)
     return msgspec.convert(values, Filter)
 
 

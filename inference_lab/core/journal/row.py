@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from inference_lab.core.journal.bounds import NAME_BYTES, cut, cut_names
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,10 +18,6 @@ HEADERS: Final = frozenset(
     {"content-type", "accept", "user-agent", "x-request-id", "x-test-id", "x-inference-lab-fault"}
 )
 """Headers whose values are kept; of all others the name alone, since a value may be a credential."""
-
-_NAME_CHARACTERS: Final = 60
-_NAMES: Final = 64
-_LINE_CHARACTERS: Final = 1024
 
 
 class Engine(msgspec.Struct, frozen=True):
@@ -113,24 +111,19 @@ def split_headers(
         name = _header_name(raw)
         if name in HEADERS:
             value = values[0] if len(values) == 1 else b", ".join(values)
-            kept[name] = _cut(value.decode("utf-8", "backslashreplace"), _LINE_CHARACTERS)
-        elif len(others) < _NAMES:
+            kept[name] = cut(value.decode("utf-8", "backslashreplace"))
+        else:
             others.append(name)
-    return kept, tuple(others)
+    return kept, cut_names(others)
 
 
 @lru_cache(maxsize=256)  # most clients send the same few
 def _header_name(raw: bytes) -> str:
-    return _cut(raw.decode("latin-1").lower(), _NAME_CHARACTERS)
+    return cut(raw.decode("latin-1").lower(), NAME_BYTES)
 
 
 def ignored_in(values: Mapping[str, object], effective: frozenset[str]) -> tuple[str, ...]:
     """The fields of a body that were accepted without effect, null being absent."""
     if values.keys() <= effective:
         return ()
-    names = [name for name, value in values.items() if name not in effective and value is not None]
-    return tuple(_cut(name, _NAME_CHARACTERS) for name in names[:_NAMES])
-
-
-def _cut(text: str, characters: int) -> str:
-    return text if len(text) <= characters else text[:characters] + "…"
+    return cut_names([name for name, value in values.items() if name not in effective and value is not None])

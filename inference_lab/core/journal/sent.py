@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from inference_lab.core.answer.end import SILENCE, End, Spoken, end_of
 from inference_lab.core.identity import call_id
-from inference_lab.core.journal.calls import arguments_digest
+from inference_lab.core.journal.bounds import TEXT_BYTES
+from inference_lab.core.journal.calls import MOST_CALLS, arguments_digest, further_calls
+from inference_lab.core.journal.parameters import digest
 from inference_lab.core.journal.row import Call
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
             "reached": None if self.start is None or words is None else self.start + words,
             "done_sent": said.done,
             "finish": spoken.finish,
-            "usage": None if said.usage is None else msgspec.json.decode(said.usage),
+            "usage": None if said.usage is None else _usage(said.usage),
             "error_sent": spoken.error,
             "calls": tuple(self._calls(calls, goes_on=goes_on)),
             "ends_well": status == 200 and end is End.WHOLE if self.is_end_known else None,
@@ -54,9 +57,13 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
 
     def _calls(self, calls: SentCalls, *, goes_on: bool) -> list[Call]:
         found = []
-        for number, text in calls.by_number():
+        for number, text in islice(calls.by_number(), MOST_CALLS):
             if goes_on and number == 0:
                 found.append(Call(None, arguments_digest(self.arguments_before + text)))
             elif self.completion_id is not None:
                 found.append(Call(call_id(self.completion_id, number), arguments_digest(text)))
-        return found
+        return [*found, *further_calls(len(calls))] if found else []
+
+
+def _usage(raw: bytes) -> object:
+    return msgspec.json.decode(raw) if len(raw) <= TEXT_BYTES else {"digest": digest(raw)}
