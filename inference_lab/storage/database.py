@@ -8,13 +8,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from inference_lab.core.journal.endings import Unplanned
-from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
+from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter, Place
 from inference_lab.core.journal.row import Row
+from inference_lab.storage import room
 from inference_lab.storage.file_watch import FileWatch, set_aside
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _VERSION: Final = 1
 """Of the tables and of a row's fields; a file of another one is not touched."""
 _COLUMNS: Final = ("time", "state", *(name for name in FILTERS if name != "since"))
 _QUOTED: Final = [f'"{name}"' for name in _COLUMNS]  # `trigger` is a word of SQL's
-_SCHEMA: Final = f"""
+_TABLE: Final = f"""
 CREATE TABLE IF NOT EXISTS rows (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     {", ".join(_QUOTED)},
@@ -40,6 +41,13 @@ CREATE TABLE IF NOT EXISTS rows (
     process INTEGER NOT NULL
 )
 """
+_SCHEMA: Final = (
+    _TABLE,
+    "CREATE INDEX IF NOT EXISTS by_time ON rows (time)",
+    *room.SCHEMA,
+)
+_PAGE_ROWS: Final = 256
+_PAGE_BYTES: Final = 32_768
 _AT_ONCE: Final = (64, 8, 1)
 """Rows to a statement. Python gives up its lock in each, and has to wait for it again while the reactor is busy."""
 _VALUES: Final = f"({', '.join('?' * (len(_COLUMNS) + 2))})"
@@ -59,6 +67,18 @@ class DatabaseError(Exception):
     def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
         super().__init__(reason)
         self.is_damaged = is_damaged
+
+
+class Page(NamedTuple):
+    """Some rows as JSON objects, and the place of the last if there are more behind it.
+
+    `until` is the last row that the journal had when its first page was read, `dropped` how many it has let go so far.
+    """
+
+    rows: list[bytes]
+    next: Place | None
+    until: int
+    dropped: int
 
 
 class Database:
@@ -82,7 +102,7 @@ class Database:
             # A power failure may cost the last batches; a process that is killed loses none that is written.
             self._connection.execute("PRAGMA synchronous=NORMAL")
             if path == MEMORY:
-                self._connection.execute(_SCHEMA)
+                _make(self._connection)
             # SQLite opens a file's log when it first looks: now, so that a process at rest has its descriptors.
             self._connection.execute("SELECT id FROM rows LIMIT 1").fetchone()
             if self._watch is not None:
@@ -129,13 +149,14 @@ class Database:
         *,
         most_rows: int,
         oldest: float,
-    ) -> None:
+    ) -> int:
         """Write rows by their numbers, each in place of the one written before, and keep the journal bounded.
 
         No row comes after one that has ended, unless its number is `awaited`.
 
-        Rows that have ended are dropped when `most_rows` newer ones are there, or when they are from before `oldest`
-        (Unix seconds).
+        Rows that have ended are dropped when `most_rows` newer ones are there, the oldest also when all of them come to
+        more than `room.most_bytes(most_rows)`, or when they are from before `oldest` (Unix seconds). Answers how many
+        were dropped for room.
         """
         new = [number for number in rows if number not in self._ids]
         values = {number: _values(row) for number, row in rows.items()}
@@ -150,31 +171,57 @@ class Database:
                 assert cursor.lastrowid is not None  # noqa: S101 - an INSERT that has not failed
                 # The rows of one statement have ids that follow each other: nobody else writes meanwhile.
                 opened += range(cursor.lastrowid - len(part) + 1, cursor.lastrowid + 1)
-            self._trim(most_rows, oldest)
+            dropped = room.make_room(self._connection, most_rows, oldest)
         self._ids.update(zip(new, opened, strict=True))
         for number, row in rows.items():
             if row.state == "ended" and number not in awaited:
                 self._ids.pop(number, None)
+        return dropped
 
     def _update(self, rows: Sequence[tuple[object, ...]]) -> None:
         """Write rows in place of older ones; a tuple ends with its row's id."""
         for part in _parts(rows):
             self._connection.execute(_UPDATE % _places(part), list(chain.from_iterable(part)))
 
-    def _trim(self, most_rows: int, oldest: float) -> None:
-        self._connection.execute(
-            "DELETE FROM rows WHERE state = 'ended' AND id <= (SELECT max(id) FROM rows) - ?", (most_rows,)
-        )
-        first = self._connection.execute(
-            "SELECT time FROM rows WHERE state = 'ended' ORDER BY id LIMIT 1"
-        ).fetchone()
-        if first is not None and first[0] < oldest:
-            self._connection.execute("DELETE FROM rows WHERE state = 'ended' AND time < ?", (oldest,))
-
     def read(self, wanted: Filter = EVERYTHING) -> list[bytes]:
         """The rows as JSON objects, the oldest first."""
         with _told(self._path):
             return _read(self._connection, wanted)
+
+    def read_page(
+        self,
+        wanted: Filter = EVERYTHING,
+        after: Place | None = None,
+        *,
+        until: int | None = None,
+        most_rows: int | None = None,
+    ) -> Page:
+        """The rows behind `after`, the oldest first, so many as a reader is given at once: one, if there is any.
+
+        Rows that are newer than `until`, which an earlier page has told, are left out: who reads page after page
+        comes to an end, however many are written meanwhile.
+        """
+        rows: list[bytes] = []
+        last = following = None
+        with _told(self._path):
+            if until is None:
+                (until,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()
+            where, values = _where(wanted, "id <= ?", *([] if after is None else ["(time, id) > (?, ?)"]))
+            places = [until, *(after or ())]
+            most = _PAGE_ROWS if most_rows is None else min(most_rows, _PAGE_ROWS)
+            query = f"SELECT time, id, document FROM rows {where} ORDER BY time, id LIMIT ?"  # noqa: S608 - as above
+            found = self._connection.execute(query, [*places, *values, most + 1])
+            left = _PAGE_BYTES
+            for time, number, document in found:
+                if rows and (len(rows) == most or len(document) > left):
+                    following = last
+                    break
+                left -= len(document)
+                rows.append(_with_id(number, document))
+                last = Place(time, number)
+            found.close()  # or the log beside the file could not be cleared up to here
+            dropped = room.count_dropped(self._connection)
+        return Page(rows, following, until, dropped)
 
     def count_ended(self, wanted: Filter) -> int:
         """How many rows that match have ended."""
@@ -283,7 +330,7 @@ def make(path: str) -> None:
             (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
             if mode != "wal":
                 raise DatabaseError(f"{path}: this file system has no write-ahead log (journal mode {mode})")
-            connection.execute(_SCHEMA)
+            _make(connection)
     finally:
         connection.close()
 
@@ -323,7 +370,17 @@ def read_file(path: str, wanted: Filter) -> list[bytes]:
 def _read(connection: sqlite3.Connection, wanted: Filter) -> list[bytes]:
     where, values = _where(wanted)
     found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608 - as above
-    return [f'{{"id":{number},{document[len(_NO_ID) :]}'.encode() for number, document in found]
+    return [_with_id(number, document) for number, document in found]
+
+
+def _with_id(number: int, document: str) -> bytes:
+    return f'{{"id":{number},{document[len(_NO_ID) :]}'.encode()
+
+
+def _make(connection: sqlite3.Connection) -> None:
+    """Make the tables that are not there."""
+    for statement in _SCHEMA:
+        connection.execute(statement)
 
 
 def end_lost(path: str, process: int | None = None) -> None:

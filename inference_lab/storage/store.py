@@ -10,15 +10,16 @@ import os
 import threading
 from collections import deque
 from contextlib import nullcontext, suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
 from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import Database, DatabaseError, begin_anew
+from inference_lab.storage.room import most_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,10 @@ _T = TypeVar("_T")
 
 _RETRY_S: Final = 1.0
 MOST_WAITING: Final = 10_000
-"""Rows that may wait to be written: some 20 MB."""
+"""Rows that may wait to be written, and no more of them than come to `_WAITING_BYTES`."""
+_WAITING_BYTES: Final = 33_554_432
+_UNWEIGHED: Final = 256
+"""So many rows wait only where writing fails: before that nobody asks what they come to."""
 
 _log: Final = Logger()
 
@@ -60,7 +64,10 @@ class Store:
         self._wall_seconds = wall_seconds
         self._most_rows = most_rows
         self._most_age_s = most_age_s
-        self._rows: deque[tuple[int, Row, bool]] = deque()
+        self._rows: deque[tuple[int, Row, bool, int]] = deque()
+        self._put_bytes = 0  # of the rows that have been weighed
+        self._taken_bytes = 0  # the thread's own: of these, what it has taken
+        self._written_bytes = 0  # the thread's own: and what does not wait any more
         self._unwritten: dict[int, Row] = {}  # the thread's own: taken from `_rows`, to be written next
         self._open: dict[int, Row] = {}  # the thread's own: what a new file has to be told of
         self._ended_rows = 0  # written to the file, where it cannot be asked any more
@@ -70,6 +77,7 @@ class Store:
         self._closed: Deferred[None] | None = None
         self._failed: str | None = None  # why the last attempt to write did
         self._is_losing = False
+        self._is_full = False  # the thread's own: rows have been dropped for room
         self._thread: threading.Thread | None = None
 
     # -- the reactor's side
@@ -81,17 +89,26 @@ class Store:
 
     def put(self, rows: Mapping[int, Row], awaited: AbstractSet[int] = frozenset()) -> None:
         """See `Rows.put`."""
-        room = 0 if self._closed is not None else max(0, MOST_WAITING - self.waiting_rows)
-        lost = max(0, len(rows) - room)
+        lost = 0
+        for number, row in rows.items():
+            waiting = self.waiting_rows
+            size = len(msgspec.json.encode(row)) if waiting >= _UNWEIGHED else 0
+            has_room = (
+                waiting < MOST_WAITING and self._put_bytes - self._written_bytes + size <= _WAITING_BYTES
+            )
+            if self._closed is None and has_room:
+                self._put_bytes += size
+                self._rows.append((number, row, number in awaited, size))
+            else:
+                lost += 1
         self.lost_rows += lost
         if lost and self._closed is None and not self._is_losing:
             self._is_losing = True
             _log.error(
                 "journal {path}: {count} rows wait to be written, further ones are lost",
                 path=self.path,
-                count=MOST_WAITING,
+                count=self.waiting_rows,
             )
-        self._rows.extend((number, row, number in awaited) for number, row in islice(rows.items(), room))
         if self._failed is None:  # otherwise the thread looks by itself, not for every batch
             self._something.set()
 
@@ -137,6 +154,14 @@ class Store:
             aside=f"; what was there is now {moved}" if moved else "",
         )
 
+    def _has_filled(self) -> None:
+        _log.info(
+            "journal {path}: full with {rows} rows, or {bytes} bytes: from now on the oldest are dropped",
+            path=self.path,
+            rows=self._most_rows,
+            bytes=most_bytes(self._most_rows),
+        )
+
     def _has_lost(self, rows: int, defect: Failure) -> None:
         self.lost_rows += rows
         _log.failure(
@@ -180,7 +205,7 @@ class Store:
                     wrong = f"{self.path} was written over ({failed})"
             except Exception:  # noqa: BLE001 - a defect costs the batch, not the journal
                 self._deliver(self._has_lost, len(self._unwritten), Failure())
-                self._unwritten = {}
+                self._let_go()
             self._failed = failed
             if failed is not None and before is None:
                 self._deliver(self._cannot_write, failed)
@@ -212,7 +237,8 @@ class Store:
 
     def _write(self, database: Database) -> None:
         while self._rows:
-            number, row, is_awaited = self._rows.popleft()
+            number, row, is_awaited, size = self._rows.popleft()
+            self._taken_bytes += size
             self._unwritten[number] = row
             if row.state == "open" or is_awaited:
                 self._open[number] = row
@@ -221,10 +247,19 @@ class Store:
             (self._awaited.add if is_awaited else self._awaited.discard)(number)
         if self._unwritten:
             oldest = self._wall_seconds() - self._most_age_s
-            database.write(self._unwritten, most_rows=self._most_rows, oldest=oldest, awaited=self._awaited)
+            dropped = database.write(
+                self._unwritten, most_rows=self._most_rows, oldest=oldest, awaited=self._awaited
+            )
             ended = sum(row.state == "ended" for row in self._unwritten.values())
             self._ended_rows = min(self._ended_rows + ended, self._most_rows)
-            self._unwritten = {}
+            self._let_go()
+            if dropped and not self._is_full:
+                self._is_full = True
+                self._deliver(self._has_filled)
+
+    def _let_go(self) -> None:
+        self._unwritten = {}
+        self._written_bytes = self._taken_bytes
 
     def _answer(self, database: Database | None, count: int) -> None:
         for _ in range(count):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 FILTERS: Final = ("prompt", "tag", "request_id", "test", "trigger", "ending", "since")
 MOST_WAIT_S: Final = 60.0
 _MOST_COUNT: Final = 1_000_000
+_PLACE: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:e[+-]?[0-9]{1,2})?)-([0-9]{1,18})", re.ASCII)
 _TRIGGERS: Final = ("header", "prompt", "config", "echo", "engine")
 _ENDINGS: Final = (
     *dict.fromkeys([*CLOSES, *(close.value for close in Close)]),
@@ -48,6 +49,24 @@ class Filter(msgspec.Struct, frozen=True):
 
 
 EVERYTHING: Final = Filter()
+
+
+class Place(NamedTuple):
+    """Where a row stands among the others: rows are told in this order."""
+
+    time: float
+    id: int
+
+    def __str__(self) -> str:
+        """As `after` takes it."""
+        return f"{self.time!r}-{self.id}"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Of the rows that match, at most `limit`, behind the one at `after`; None is no bound."""
+
+    limit: int | None = None
+    after: Place | None = None
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -88,13 +107,28 @@ def wait_of(seconds: str | None, count: str | None) -> Wait | None:
     return Wait(_number("wait", seconds, most=MOST_WAIT_S), wanted)
 
 
-def _number(key: str, text: str, *, most: float, whole: bool = False) -> float:
+def part_of(limit: str | None, after: str | None) -> Part:
+    """The part that `limit=N&after=PLACE` asks for.
+
+    Raises:
+        ValueError: a sentence that begins with the key.
+    """
+    most = None if limit is None else int(_number("limit", limit, most=_MOST_COUNT, least=1, whole=True))
+    if after is None:
+        return Part(most)
+    found = _PLACE.fullmatch(after)
+    if found is None:
+        raise ValueError(f"after: is {after!r:.60}, expected what an answer has as its next")
+    return Part(most, Place(float(found[1]), int(found[2])))
+
+
+def _number(key: str, text: str, *, most: float, least: int = 0, whole: bool = False) -> float:
     try:
         value = float(text) if len(text) <= 30 and text.isascii() and "_" not in text else math.nan
     except ValueError:
         value = math.nan
-    if not (0 <= value <= most and value < math.inf) or (whole and not text.isdigit()):
+    if not (least <= value <= most and value < math.inf) or (whole and not text.isdigit()):
         limit = "" if most == math.inf else f" to {most:.0f}"
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{key}: is {text!r:.60}, expected {kind} from 0{limit}")
+        raise ValueError(f"{key}: is {text!r:.60}, expected {kind} from {least}{limit}")
     return value

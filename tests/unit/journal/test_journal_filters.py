@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from inference_lab.core.faults.axes import AXES
-from inference_lab.core.journal.filters import EVERYTHING, Filter, Wait, filter_of, wait_of
+from inference_lab.core.journal.filters import (
+    EVERYTHING,
+    Filter,
+    Part,
+    Place,
+    Wait,
+    filter_of,
+    part_of,
+    wait_of,
+)
 
 
 def test_nothing_asked_is_everything_at_once() -> None:
@@ -55,3 +64,30 @@ def test_what_a_row_may_end_as_can_be_asked_for(ending: str) -> None:
 def test_a_wait_that_is_none_is_named(seconds: str | None, count: str | None, named: str) -> None:
     with pytest.raises(ValueError, match=f"^{named}: "):
         wait_of(seconds, count)
+
+
+@pytest.mark.parametrize(
+    "place", [Place(1764559802.123456, 17), Place(0.0, 1), Place(1e-05, 2), Place(2e22, 3)]
+)
+def test_a_place_is_read_as_it_is_told(place: Place) -> None:
+    assert part_of("3", str(place)) == Part(3, place)
+    assert part_of(None, None) == Part()
+
+
+@pytest.mark.parametrize(
+    ("limit", "after", "said"),
+    [
+        ("0", None, "limit: is '0', expected a whole number from 1 to 1000000"),
+        ("1000001", None, "limit: is '1000001', expected a whole number from 1 to 1000000"),
+        ("1.5", None, "limit: is '1.5', expected a whole number"),
+        ("", None, "limit: is '', expected"),
+        (None, "", "after: is '', expected what an answer has as its next"),
+        (None, "17", "after: is '17', expected what"),
+        (None, "nan-17", "after: is 'nan-17', expected what"),
+        (None, "1.5-٣", "after: is '1.5-٣', expected what"),
+        (None, "1" * 400 + "-1", "after: is '1111"),
+    ],
+)
+def test_a_part_that_is_none_is_named(limit: str | None, after: str | None, said: str) -> None:
+    with pytest.raises(ValueError, match=f"^{said}"):
+        part_of(limit, after)

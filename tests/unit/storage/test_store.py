@@ -21,6 +21,7 @@ from inference_lab.storage import database as storage
 from inference_lab.storage import store as stores
 from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import MEMORY, Database, DatabaseError, end_lost, prepare, read_file
+from inference_lab.storage.room import most_bytes
 from inference_lab.storage.store import Store
 from tests.support.rows import NOW, row
 
@@ -520,3 +521,93 @@ def test_a_row_that_has_ended_is_written_once_more_where_it_is_awaited(
     assert [found.bytes_unsent for found in reactor.answer(store.ask(read))] == [9]
     store.put({0: row(bytes_unsent=0)})
     assert [found.bytes_unsent for found in reactor.answer(store.ask(read))] == [0]
+
+
+# -- bounds in bytes, and pages
+
+
+def test_a_journal_of_fat_rows_keeps_the_newest_and_counts_what_it_drops(tmp_path: Path) -> None:
+    for path in (MEMORY, str(tmp_path / "j")):
+        if path != MEMORY:
+            prepare(path)
+        database = Database(path, 1)
+        for number in range(300):
+            fat = row(NOW + number, headers={str(place): "x" * 1000 for place in range(10)})
+            database.write({number: fat}, most_rows=500, oldest=0)
+        kept = database.read_page(most_rows=1_000)
+        rows = read(database)
+        assert 60 < len(rows) < 120
+        assert [found.time for found in rows] == [NOW + number for number in range(300 - len(rows), 300)]
+        assert kept.dropped == 300 - len(rows)
+        database.close()
+        if path != MEMORY:
+            assert Path(path).stat().st_size <= 2 * most_bytes(500)
+
+
+def test_an_open_row_stays_where_the_journal_is_full() -> None:
+    database = Database(MEMORY, 1)
+    database.write({0: row(state="open")}, most_rows=1, oldest=0)
+    for number in range(1, 300):
+        fat = row(headers={str(place): "x" * 1000 for place in range(10)})
+        database.write({number: fat}, most_rows=1_000_000 if number < 2 else 1, oldest=0)
+    assert [found.state for found in read(database)] == ["open", "ended"]
+
+
+def test_that_rows_are_dropped_is_said_once_and_counted(
+    path: str, reactor: Reactor, logged: list[str]
+) -> None:
+    store = store_of(path, reactor, most_rows=3)
+    store.start()
+    for number in range(9):
+        store.put({number: row()})
+        reactor.answer(store.ask(read))
+    assert reactor.answer(store.ask(lambda database: database.read_page())).dropped == 6
+    reactor.answer(store.close())
+    assert len([text for text in logged if "full with 3 rows" in text]) == 1
+
+
+def test_rows_that_wait_have_a_bound_in_bytes(
+    path: str, reactor: Reactor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_UNWEIGHED", 0)
+    monkeypatch.setattr(stores, "_WAITING_BYTES", 50_000)
+    store = store_of(path, reactor)
+    for number in range(20):
+        store.put({number: row(path="x" * 10_000)})
+    assert store.lost_rows == 16
+    store.start()
+    assert len(reactor.answer(store.ask(read))) == 4
+    store.put({20: row(path="x" * 10_000)})
+    assert len(reactor.answer(store.ask(read))) == 5
+    reactor.answer(store.close())
+
+
+@pytest.mark.parametrize("most_rows", [1, 7, None])
+def test_pages_joined_are_the_whole_whatever_comes_and_goes_meanwhile(most_rows: int | None) -> None:
+    database = Database(MEMORY, 1)
+    database.write(
+        {n: row(NOW + n % 7, path=f"/{n}" * 200) for n in range(300)}, most_rows=1_000_000, oldest=0
+    )
+    whole = database.read()
+    found: list[bytes] = []
+    page = database.read_page(most_rows=most_rows)
+    further = 1000
+    while True:
+        found += page.rows
+        if page.next is None:
+            break
+        further += 1
+        database.write({further: row(NOW + 3)}, most_rows=1_000_000, oldest=0)
+        database.delete(Filter(since=NOW + 6) if further == 1003 else Filter(test="nobody"))
+        page = database.read_page(after=page.next, until=page.until, most_rows=most_rows)
+    whole = [document for document in whole if msgspec.json.decode(document, type=Row).time < NOW + 6]
+    assert [one for one in found if msgspec.json.decode(one, type=Row).time < NOW + 6] == whole
+    assert len(found) == len(set(found))
+
+
+def test_a_page_is_bounded_in_bytes_and_has_one_row_at_least() -> None:
+    database = Database(MEMORY, 1)
+    database.write({n: row(path="x" * 60_000) for n in range(3)}, most_rows=1_000, oldest=0)
+    page = database.read_page()
+    assert len(page.rows) == 1
+    assert page.next is not None
