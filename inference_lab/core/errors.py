@@ -110,6 +110,12 @@ def overloaded(limit: int) -> ApiError:
     return ApiError(503, "overloaded", message, headers=(("retry-after", "1"),))
 
 
+def too_many_answers(count: int) -> ApiError:
+    """503 where readers have left large answers lying; a second later some may have gone."""
+    message = f"{count} large answers are under way, as many as are made at once"
+    return ApiError(503, "too_many_answers", message, headers=(("retry-after", "1"),))
+
+
 def draining(left_s: int) -> ApiError:
     """503 from SIGTERM on; `left_s` seconds later, at least 1, the server is gone and another may be there."""
     message = "the server is shutting down and takes no new requests"

@@ -199,7 +199,7 @@ class Serving:
         store, pages = self.store, self._pages
         if store is None or pages is None:
             return succeed(None)
-        return pages.finish().addCallback(lambda _: store.close())
+        return pages.end().addCallback(lambda _: store.close())
 
 
 def open_service(options: Mapping[str, object], *, logs_to_stdout: bool) -> IService:

@@ -70,7 +70,7 @@ class DatabaseError(Exception):
 
 
 class Page(NamedTuple):
-    """Some rows as JSON objects, and the place of the last if there are more behind it.
+    """Some rows as JSON objects, and the place of the last if there are more after it.
 
     `until` is the last row that the journal had when its first page was read, `dropped` how many it has let go so far.
     """
@@ -196,7 +196,7 @@ class Database:
         until: int | None = None,
         most_rows: int | None = None,
     ) -> Page:
-        """The rows behind `after`, the oldest first, so many as a reader is given at once: one, if there is any.
+        """The rows after `after`, the oldest first, so many as a reader is given at once: one, if there is any.
 
         Rows that are newer than `until`, which an earlier page has told, are left out: who reads page after page
         comes to an end, however many are written meanwhile.

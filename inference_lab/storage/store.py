@@ -211,7 +211,11 @@ class Store:
                 self._deliver(self._cannot_write, failed)
             elif failed is None and before is not None:
                 self._deliver(self._found_again)
-            self._answer(database, asked)
+            # One at a time, so that rows do not wait for all of them; at the end, or in vain, all at once.
+            is_last = closing or self._failed is not None
+            self._answer(database, asked if is_last else min(asked, 1))
+            if self._questions and not is_last:
+                self._something.set()
             if closing:
                 if database is not None:
                     database.close()

@@ -147,11 +147,11 @@ class Endings:
         return ending
 
     def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - a transport of any kind
-        """After a complete response: reset a reader that leaves the rest unread, and say how many bytes it cost."""
+        """After what has been written: reset a reader that leaves it unread, and say how many bytes it cost."""
 
         def give_up(lost_bytes: int) -> None:
             _log.warn(
-                "{peer} read nothing for {seconds} s of a complete response: reset, {lost} bytes lost",
+                "{peer} read nothing for {seconds} s of a response: reset, {lost} bytes lost",
                 peer=transport.getPeer(),
                 seconds=self.linger_us / 1e6,
                 lost=lost_bytes,

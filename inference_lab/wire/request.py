@@ -327,6 +327,11 @@ class LabRequest(server.Request):
             self.setHeader(b"content-length", b"%d" % len(body))
         return body
 
+    def prepare_json_pieces(self) -> None:
+        """As `prepare_json`, for a body whose length is known when its last piece is."""
+        self.prepare_json(http.OK, b"")
+        self.responseHeaders.removeHeader(b"content-length")
+
     def refuse(self, error: ApiError) -> bytes:
         """As `prepare_json`, for an error. Its row forgets how it was to end, and hears of an unread body."""
         if self.recording is not None:

@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Of the rows that match, at most `limit`, behind the one at `after`; None is no bound."""
+    """Of the rows that match, at most `limit`, after the one at `after`; None is no bound."""
 
     limit: int | None = None
     after: Place | None = None
