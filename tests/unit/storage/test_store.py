@@ -611,3 +611,17 @@ def test_a_page_is_bounded_in_bytes_and_has_one_row_at_least() -> None:
     page = database.read_page()
     assert len(page.rows) == 1
     assert page.next is not None
+
+
+def test_rows_are_written_between_two_questions(path: str, reactor: Reactor) -> None:
+    store = store_of(path, reactor)
+
+    def put_and_read(database: Database) -> int:
+        found = len(database.read())
+        store.put({found: row()})
+        return found
+
+    answers = [store.ask(put_and_read) for _ in range(4)]
+    store.start()
+    assert [reactor.answer(answer) for answer in answers] == [0, 1, 2, 3]
+    reactor.answer(store.close())
