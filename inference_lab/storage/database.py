@@ -8,19 +8,22 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
 from inference_lab.core.journal.endings import Unplanned
-from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter, Place
+from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
 from inference_lab.core.journal.row import Row
 from inference_lab.storage import room
 from inference_lab.storage.file_watch import FileWatch, set_aside
+from inference_lab.storage.pages import Page, read_page, with_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
+
+    from inference_lab.core.journal.filters import Place
 
 _T = TypeVar("_T")
 
@@ -46,8 +49,6 @@ _SCHEMA: Final = (
     "CREATE INDEX IF NOT EXISTS by_time ON rows (time)",
     *room.SCHEMA,
 )
-_PAGE_ROWS: Final = 256
-_PAGE_BYTES: Final = 32_768
 _AT_ONCE: Final = (64, 8, 1)
 """Rows to a statement. Python gives up its lock in each, and has to wait for it again while the reactor is busy."""
 _VALUES: Final = f"({', '.join('?' * (len(_COLUMNS) + 2))})"
@@ -57,8 +58,6 @@ _UPDATE: Final = (
     f" FROM (VALUES %s) AS new WHERE rows.id = new.column{len(_COLUMNS) + 2}"
 )
 _DAMAGE: Final = ("malformed", "not a database", "no such table")
-_NO_ID: Final = '{"id":0,'
-"""How a document begins: its id is the row's, which the database gives."""
 
 
 class DatabaseError(Exception):
@@ -67,18 +66,6 @@ class DatabaseError(Exception):
     def __init__(self, reason: str, *, is_damaged: bool = False) -> None:
         super().__init__(reason)
         self.is_damaged = is_damaged
-
-
-class Page(NamedTuple):
-    """Some rows as JSON objects, and the place of the last if there are more after it.
-
-    `until` is the last row that the journal had when its first page was read, `dropped` how many it has let go so far.
-    """
-
-    rows: list[bytes]
-    next: Place | None
-    until: int
-    dropped: int
 
 
 class Database:
@@ -196,32 +183,10 @@ class Database:
         until: int | None = None,
         most_rows: int | None = None,
     ) -> Page:
-        """The rows after `after`, the oldest first, so many as a reader is given at once: one, if there is any.
-
-        Rows that are newer than `until`, which an earlier page has told, are left out: who reads page after page
-        comes to an end, however many are written meanwhile.
-        """
-        rows: list[bytes] = []
-        last = following = None
+        """Some of the rows that `read` has: see `pages.read_page`."""
+        where = _where(wanted, "id <= ?", *([] if after is None else ["(time, id) > (?, ?)"]))
         with _told(self._path):
-            if until is None:
-                (until,) = self._connection.execute("SELECT coalesce(max(id), 0) FROM rows").fetchone()
-            where, values = _where(wanted, "id <= ?", *([] if after is None else ["(time, id) > (?, ?)"]))
-            places = [until, *(after or ())]
-            most = _PAGE_ROWS if most_rows is None else min(most_rows, _PAGE_ROWS)
-            query = f"SELECT time, id, document FROM rows {where} ORDER BY time, id LIMIT ?"  # noqa: S608 - as above
-            found = self._connection.execute(query, [*places, *values, most + 1])
-            left = _PAGE_BYTES
-            for time, number, document in found:
-                if rows and (len(rows) == most or len(document) > left):
-                    following = last
-                    break
-                left -= len(document)
-                rows.append(_with_id(number, document))
-                last = Place(time, number)
-            found.close()  # or the log beside the file could not be cleared up to here
-            dropped = room.count_dropped(self._connection)
-        return Page(rows, following, until, dropped)
+            return read_page(self._connection, where, after, until=until, most_rows=most_rows)
 
     def count_ended(self, wanted: Filter) -> int:
         """How many rows that match have ended."""
@@ -370,11 +335,7 @@ def read_file(path: str, wanted: Filter) -> list[bytes]:
 def _read(connection: sqlite3.Connection, wanted: Filter) -> list[bytes]:
     where, values = _where(wanted)
     found = connection.execute(f"SELECT id, document FROM rows {where} ORDER BY time, id", values)  # noqa: S608 - as above
-    return [_with_id(number, document) for number, document in found]
-
-
-def _with_id(number: int, document: str) -> bytes:
-    return f'{{"id":{number},{document[len(_NO_ID) :]}'.encode()
+    return [with_id(number, document) for number, document in found]
 
 
 def _make(connection: sqlite3.Connection) -> None:

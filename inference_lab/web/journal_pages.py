@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
 
-    from inference_lab.storage.database import Page
+    from inference_lab.storage.pages import Page
     from inference_lab.storage.store import Store
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.recording import Recorder
