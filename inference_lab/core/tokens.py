@@ -18,8 +18,9 @@ whenever a ends at `>`, at a word, or at the quote in front of one, and b begins
 """
 
 import re
-import struct
-from collections.abc import Iterable, Sequence
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -32,6 +33,9 @@ _CODE_POINTS: Final = 2**28
 _WORDS: Final = 2**29
 _REPLACEMENT: Final = "\ufffd"
 _MEMO_SIZE: Final = 2**16
+_BLOCK: Final = 2**14
+"""Characters that are cut in one call, some milliseconds."""
+_MARGIN: Final = 64
 
 # The last three digits of an index i with i mod 8 = 7: 100 mod 8 is 4, so the parity of the hundreds decides.
 _ACCENTED: Final = (
@@ -141,12 +145,40 @@ _text_at: Final = _Texts().__getitem__
 def encode(text: str, *, add_special_tokens: bool = False) -> list[int]:
     """Ids of a text, in linear time; id 0 in front if asked for."""
     ids = [BEGIN_OF_SEQUENCE] if add_special_tokens else []
-    for place, part in enumerate(_WORD.split(text)):
-        if place % 2:
-            ids.append(_id_of(part))
-        elif part:
-            ids += map(_id_of, _PACK.findall(part))
+    for pieces in _cut(text):
+        ids += map(_id_of, pieces)
     return ids
+
+
+def count_tokens(text: str) -> int:
+    """How many ids a text has, in bounded memory."""
+    return sum(map(len, _cut(text)))
+
+
+def _cut(text: str) -> Iterator[list[str]]:
+    """The pieces of a text, each of an id, a block of the text at a time.
+
+    What a piece is depends on nothing before it, and on fewer than `_MARGIN` characters after its begin.
+    """
+    place = 0
+    while len(text) - place > _BLOCK:
+        pieces = _pieces_of(text[place : place + _BLOCK])
+        size = _BLOCK
+        while size > _BLOCK - _MARGIN:
+            size -= len(pieces.pop())
+        yield pieces
+        place += size
+    yield _pieces_of(text[place:] if place else text)
+
+
+def _pieces_of(block: str) -> list[str]:
+    pieces: list[str] = []
+    for number, part in enumerate(_WORD.split(block)):
+        if number % 2:
+            pieces.append(part)
+        elif part:
+            pieces += _PACK.findall(part)
+    return pieces
 
 
 def decode(ids: Iterable[int]) -> str:
@@ -156,9 +188,12 @@ def decode(ids: Iterable[int]) -> str:
 
 def digest(ids: Sequence[int]) -> int:
     """64-bit digest of a prompt: BLAKE2b over its ids (little-endian u32, no id 0), read big-endian."""
-    counted = [number for number in ids if number] if BEGIN_OF_SEQUENCE in ids else ids
-    packed = struct.pack(f"<{len(counted)}I", *counted)
-    return int.from_bytes(blake2b(packed, digest_size=8).digest(), "big")
+    counted = array("I", ids)
+    if BEGIN_OF_SEQUENCE in ids:
+        counted = array("I", (number for number in ids if number))
+    if sys.byteorder == "big":
+        counted.byteswap()
+    return int.from_bytes(blake2b(counted, digest_size=8).digest(), "big")
 
 
 def tag_of(prompt_digest: int) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import gc
 import os
 import resource
 import signal
 import socket
 import sys
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +25,9 @@ METRICS_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 """The directory of several processes' metrics, where prometheus-client is told of one (prometheus_client/values.py)."""
 
 _YOUNG_OBJECTS: Final = 5_000
+_M_MMAP_THRESHOLD: Final = -3  # malloc.h of glibc
+_MAPPED_BYTES: Final = 131_072
+"""What it is at the start of a process."""
 _statuses: Final[list[int]] = []
 
 _log: Final = Logger()
@@ -59,6 +64,16 @@ def calm_collector() -> None:
     gc.freeze()
     gc.set_threshold(_YOUNG_OBJECTS, 2, 2)
     gc.enable()
+
+
+def give_back_memory() -> None:
+    """Have the C library give large memory back to the system when it is let go.
+
+    glibc raises the size from which memory is mapped by itself to whatever was freed last (mallopt(3); up to 32 MiB),
+    so that after a few large bodies the next come from its heap and stay in it. Setting the size ends that.
+    """
+    with suppress(OSError, AttributeError):  # another C library has no mallopt
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _MAPPED_BYTES)
 
 
 def take_signals(reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor's signal methods

@@ -21,6 +21,7 @@ from inference_lab.core.journal.endings import Unplanned
 from inference_lab.service.process import (
     announce,
     calm_collector,
+    give_back_memory,
     leave_others_metrics,
     notify_stopping,
     on_further_signal,
@@ -38,6 +39,7 @@ from inference_lab.web.checks import Checks
 from inference_lab.web.journal_pages import JournalPages
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
+from inference_lab.wire.aside import Thread
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
@@ -164,7 +166,8 @@ class Serving:
             incidents=loaded.incidents,
         )
         checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
-        lab = Lab(models, checks, answers, attempts, self._metrics, self._pages)
+        self._thread = Thread(reactor)
+        lab = Lab(models, checks, answers, attempts, self._metrics, self._pages, self._thread)
         self.site = LabSite(
             lab.app.resource(),
             endings=endings,
@@ -178,6 +181,7 @@ class Serving:
 
     def start(self) -> None:
         """Begin what needs a thread, now that the process is the one that will serve."""
+        give_back_memory()
         if self.store is not None:
             self.store.start()
         self._metrics.start()
@@ -194,6 +198,7 @@ class Serving:
         """Report what is still open as ended by the shutdown, and have the journal written."""
         self.streams.end_all(Unplanned.SHUTDOWN)
         self._metrics.stop()
+        self._thread.stop()
         if self._recorder is not None:
             self._recorder.end_all(Unplanned.SHUTDOWN)
         store, pages = self.store, self._pages

@@ -29,7 +29,10 @@ class Claim:
 
     def __init__(self, path: str, descriptor: int | None = None) -> None:
         self._path = path
-        real = Path(path).resolve()  # a link to it is the same journal
+        try:
+            real = Path(path).resolve()  # a link to it is the same journal
+        except (OSError, ValueError, RuntimeError) as error:  # a name that none can be, links in a circle
+            raise ClaimError(f"{path}: {error}") from None
         self._lock = real.with_name(f".{real.name}.lock")
         self.descriptor = self._take() if descriptor is None else descriptor
 

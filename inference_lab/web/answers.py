@@ -34,7 +34,7 @@ from inference_lab.web.answer_plans import (
 )
 from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
-from inference_lab.web.endpoints import CHAT, echo_frames, echo_message
+from inference_lab.web.endpoints import CHAT, echo_frames, echo_message, said_by_echo
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.wire.engine_driver import Job
@@ -108,21 +108,30 @@ class Answers:
         self._random_digits = random_digits
         self._max_streams = max_streams
 
-    def answer(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Answer:
-        """Choose what answers, and let it.
+    def read(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Directives:
+        """What an accepted request's prompt says. Of a large one it is done beside the reactor.
 
         Raises:
-            ApiError: 503 for one stream too many, or attempts that cannot be counted; 400 for what only the prompt or
-                the engine can tell.
+            ApiError: 503 for one stream too many, 400 for a prompt that cannot be rendered.
         """
         body, served = accepted.body, accepted.served
         if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
         prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
-        refuse_leg_keys(accepted.header_plan, prompt.position.progress)
-        asked = Directives(
+        return Directives(
             request, endpoint, accepted, prompt, admitted=self._directives, incidents=self._incidents
         )
+
+    def answer(
+        self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], asked: Directives
+    ) -> Answer:
+        """Choose what answers, and let it.
+
+        Raises:
+            ApiError: 503 for attempts that cannot be counted; 400 for what only the prompt or the engine can tell.
+        """
+        body, served, prompt = accepted.body, accepted.served, asked.prompt
+        refuse_leg_keys(accepted.header_plan, prompt.position.progress)
         attempt = Attempt(self._attempts, lambda: asked.test, prompt.position.key)
         trigger = choose(
             prompt.position.progress,
@@ -137,7 +146,7 @@ class Answers:
         request.trigger = trigger.word
         tell_of_answer(request, served.style, prompt.position, trigger, asked.test)
         try:
-            answer = self._chosen(request, endpoint, accepted, prompt, trigger)
+            answer = self._chosen(request, endpoint, accepted, asked, trigger)
         except ApiError:
             attempt.give_back()
             raise
@@ -150,7 +159,7 @@ class Answers:
         request: LabRequest,
         endpoint: Endpoint[_R],
         accepted: Accepted[_R],
-        prompt: Prompt,
+        asked: Directives,
         trigger: Trigger,
     ) -> Answer:
         """What the trigger comes to.
@@ -158,13 +167,14 @@ class Answers:
         Raises:
             ApiError: 400 for what this request cannot meet, or the engine never answer.
         """
+        prompt = asked.prompt
         if trigger.fault is not None:
             try:
                 return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
                 raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None
         if trigger.echo is not None:
-            return self._echo(request, accepted, prompt, trigger.echo)
+            return self._echo(request, accepted, asked, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
 
     def _dying(
@@ -255,20 +265,20 @@ class Answers:
             delay_ms=fault.given_delay_ms,
         )
 
-    def _echo(self, request: LabRequest, accepted: Accepted[_R], prompt: Prompt, echo: Echo) -> Answer:
+    def _echo(self, request: LabRequest, accepted: Accepted[_R], asked: Directives, echo: Echo) -> Answer:
         completion = self._fixed_completion(request, CHAT, accepted, "", LAB)
-        counts = Counts(len(prompt.ids), echo.completion_tokens(accepted.served.style))
+        counts = Counts(len(asked.prompt.ids), asked.echo_tokens)
         writer = ChatWriter(completion)
-        frames = echo_frames(writer, echo)
         if not accepted.body.stream:
             if request.recording is not None:
-                said = sum((told for _, told in frames), finished(echo.finish_reason, counts.json()))
-                request.recording.says(msgspec.structs.replace(said, content_frames=0))
+                request.recording.says(
+                    said_by_echo(writer, echo) + finished(echo.finish_reason, counts.json())
+                )
             whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
             return request.prepare_json(200, whole)
         script = echo_script(
             writer,
-            frames,
+            echo_frames(writer, echo),
             echo.finish_reason,
             counts,
             include_usage=accepted.body.include_usage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # werkzeug's router encodes a host with it, in the first request: without descriptors that import would fail.
 import encodings.idna  # noqa: F401
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from klein import Klein
@@ -20,6 +20,8 @@ from inference_lab.web.embeddings import Embeddings
 from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
+from inference_lab.web.requests import Common
+from inference_lab.wire.aside import LARGE_BYTES, at_once
 from inference_lab.wire.transport import abort
 
 if TYPE_CHECKING:
@@ -29,10 +31,13 @@ if TYPE_CHECKING:
 
     from inference_lab.storage.attempts import Attempts
     from inference_lab.web.answers import Answer, Answers
-    from inference_lab.web.checks import Checks
+    from inference_lab.web.checks import Accepted, Checks
+    from inference_lab.web.directives import Directives
+    from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.metrics_page import MetricsPage
     from inference_lab.web.served import ServedModels
+    from inference_lab.wire.aside import Aside
     from inference_lab.wire.request import LabRequest
 
 _PREFLIGHT: Final = (
@@ -43,6 +48,7 @@ _PREFLIGHT: Final = (
     ("access-control-max-age", "86400"),
 )
 
+_R = TypeVar("_R", bound=Common)
 _log: Final = Logger()
 
 
@@ -60,7 +66,9 @@ class Lab:
         attempts: Attempts,
         metrics: MetricsPage,
         journal: JournalPages | None = None,
+        aside: Aside = at_once,
     ) -> None:
+        self._aside = aside
         self._models = models
         self._metrics = metrics
         self._journal = journal
@@ -72,14 +80,29 @@ class Lab:
     # -- routes
 
     @app.route("/v1/chat/completions", methods=["POST"])
-    def chat(self, request: LabRequest) -> Answer:
+    def chat(self, request: LabRequest) -> Answer | Deferred[Any]:
         """Answer a chat request."""
-        return self._answers.answer(request, CHAT, self._checks.accept(request, CHAT))
+        return self._complete(request, CHAT)
 
     @app.route("/v1/completions", methods=["POST"])
-    def completions(self, request: LabRequest) -> Answer:
+    def completions(self, request: LabRequest) -> Answer | Deferred[Any]:
         """Answer a completions request."""
-        return self._answers.answer(request, COMPLETIONS, self._checks.accept(request, COMPLETIONS))
+        return self._complete(request, COMPLETIONS)
+
+    def _complete(self, request: LabRequest, endpoint: Endpoint[_R]) -> Answer | Deferred[Any]:
+        if request.body_bytes <= LARGE_BYTES:
+            accepted = self._checks.accept(request, endpoint)
+            return self._answers.answer(
+                request, endpoint, accepted, self._answers.read(request, endpoint, accepted)
+            )
+
+        def read() -> tuple[Accepted[_R], Directives]:
+            accepted = self._checks.accept(request, endpoint)
+            asked = self._answers.read(request, endpoint, accepted)
+            asked.look_ahead()
+            return accepted, asked
+
+        return self._aside(read).addCallback(lambda done: self._answers.answer(request, endpoint, *done))
 
     @app.route("/v1/embeddings", methods=["POST"])
     async def embeddings(self, request: LabRequest) -> bytes:
@@ -89,23 +112,30 @@ class Lab:
         return _json(request, await asked.answer(request.channel.site.endings.pacer.clock))
 
     @app.route("/tokenize", methods=["POST"])
-    def tokenize(self, request: LabRequest) -> bytes:
+    def tokenize(self, request: LabRequest) -> bytes | Deferred[bytes]:
         """Tell a prompt's ids."""
         return self._help(request, self._helpers.tokenize)
 
     @app.route("/detokenize", methods=["POST"])
-    def detokenize(self, request: LabRequest) -> bytes:
+    def detokenize(self, request: LabRequest) -> bytes | Deferred[bytes]:
         """Tell what ids say."""
         return self._help(request, self._helpers.detokenize)
 
     @app.route("/v1/render", methods=["POST"])
-    def render(self, request: LabRequest) -> bytes:
+    def render(self, request: LabRequest) -> bytes | Deferred[bytes]:
         """Render a conversation and the answer so far."""
         return self._help(request, self._helpers.render)
 
-    def _help(self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]) -> bytes:
+    def _help(
+        self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]
+    ) -> bytes | Deferred[bytes]:
         self._checks.refuse_fault(request)
-        return _json(request, answer(whole_body(request)))
+        raw = whole_body(request)
+        if len(raw) <= LARGE_BYTES:
+            return _json(request, answer(raw))
+        return self._aside(lambda: msgspec.json.encode(answer(raw))).addCallback(
+            lambda payload: request.prepare_json(200, payload)
+        )
 
     @app.route("/v1/models", methods=["GET"])
     def models(self, request: LabRequest) -> bytes:

@@ -44,6 +44,7 @@ class Directives:
         self._request = request
         self._endpoint = endpoint
         self._accepted = accepted
+        self.prompt = prompt
         self._proper = prompt.position.proper
         self._admitted = admitted
         self._incidents = incidents
@@ -70,6 +71,18 @@ class Directives:
             ApiError: 400 for one of another shape.
         """
         return self._endpoint.echo(self._accepted.body) if self._admitted else None
+
+    @cached_property
+    def echo_tokens(self) -> int:
+        """The ids of the echo, for the usage."""
+        return 0 if self.echo is None else self.echo.completion_tokens(self._accepted.served.style)
+
+    def look_ahead(self) -> None:
+        """Look for what takes long to find in a long prompt, while there is time for it."""
+        with suppress(ApiError):  # raised again by whoever asks
+            _ = self._in_prompt
+        with suppress(ApiError):
+            _ = self.echo_tokens
 
     @cached_property
     def test(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -14,15 +15,17 @@ from inference_lab.core.apis.completions.writer import CompletionsWriter
 from inference_lab.core.apis.contract import Form
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
-from inference_lab.core.prompts.calls import CallTarget, call_target, requires_call, targets_of
+from inference_lab.core.prompts.calls import Call, CallTarget, call_target, requires_call, targets_of
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.prompts.messages import text_of
-from inference_lab.core.stream.events import Said
+from inference_lab.core.stream.events import NOTHING, Said
 from inference_lab.core.stream.read_back import said_in
 from inference_lab.core.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Completion, Counts
@@ -188,24 +191,29 @@ CHAT: Final = _Chat()
 COMPLETIONS: Final = _Completions()
 
 
-def echo_frames(writer: ChatWriter, echo: Echo) -> list[tuple[bytes, Said]]:
+def echo_frames(writer: ChatWriter, echo: Echo) -> Iterator[tuple[bytes, Said]]:
     """The content frames of an echo: its text cut before each blank, then two frames per call.
 
-    Its words are the client's own: they tell no place in an answer.
+    They are made as they are sent, and nothing is kept of one that is. Its words are the client's own: they tell no
+    place in an answer.
     """
-    frames = [(writer.text(piece), _TEXT) for piece in echo.text_pieces]
-    announced: list[tuple[bytes, tuple[tuple[int, str], ...]]] = []
-    for index, call in enumerate(echo.tool_calls):
-        announced += [
-            (writer.announcement(index, call.name), ((index, ""),)),
-            (writer.arguments(index, call.arguments), ((index, call.arguments),)),
-        ]
-    # Calls alone are read back: whether their arguments close, and say anything, is the client's own doing.
-    told = said_in(frame for frame, _ in announced)
-    return frames + [
-        (frame, msgspec.structs.replace(said, words=0, calls=calls))
-        for (frame, calls), said in zip(announced, told, strict=True)
-    ]
+    pieces, calls = echo.text_pieces(), echo.tool_calls
+    return chain(((writer.text(piece), _TEXT) for piece in pieces), _call_frames(writer, calls))
+
+
+def _call_frames(writer: ChatWriter, calls: Iterable[Call]) -> Iterator[tuple[bytes, Said]]:
+    for index, call in enumerate(calls):
+        frames = (writer.announcement(index, call.name), writer.arguments(index, call.arguments))
+        # Calls are read back: whether their arguments close, and say anything, is the client's own doing.
+        for frame, said, told in zip(frames, said_in(frames), ("", call.arguments), strict=True):
+            yield frame, msgspec.structs.replace(said, words=0, calls=((index, told),))
+
+
+def said_by_echo(writer: ChatWriter, echo: Echo) -> Said:
+    """What an echo that is not streamed says; it has no frames."""
+    told = Said(spoken=_TEXT.spoken) if echo.text else NOTHING
+    told = sum((said for _, said in _call_frames(writer, echo.tool_calls)), told)
+    return msgspec.structs.replace(told, content_frames=0)
 
 
 def echo_message(echo: Echo, completion: Completion) -> dict[str, Any]:

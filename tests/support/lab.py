@@ -14,6 +14,7 @@ from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
+from inference_lab.wire.aside import at_once
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from twisted.internet.testing import StringTransportWithDisconnection
 
     from inference_lab.core.journal.row import Row
+    from inference_lab.wire.aside import Aside
 
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8
@@ -85,6 +87,7 @@ class MemoryLab:
         attempts: Attempts | None = None,
         ttft_us: int = 0,
         max_bodies_bytes: int | None = None,
+        aside: Aside = at_once,
     ) -> None:
         self.clock = TurnClock()
         self.asked: list[tuple[str, dict[str, str], dict[str, Any]]] = []
@@ -111,9 +114,8 @@ class MemoryLab:
         )
         tally = Tally()
         metrics = MetricsPage(pacer, tally, streams, served, None)
-        lab = Lab(
-            models, Checks(models, directives=directives, incidents=incidents), answers, attempts, metrics
-        )
+        checks = Checks(models, directives=directives, incidents=incidents)
+        lab = Lab(models, checks, answers, attempts, metrics, aside=aside)
         self.site = LabSite(
             lab.app.resource(),
             endings=endings,

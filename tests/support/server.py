@@ -42,7 +42,7 @@ class Server(Child):
         self.ports = [int(one["port"]) for one in found if one]
         if found[0]:
             self.scheme, self.host, self.port = found[0]["scheme"], found[0]["host"], self.ports[0]
-        self._idle = self.descriptors()
+        self._idle = self._settled()
         return self
 
     @property
@@ -59,6 +59,17 @@ class Server(Child):
 
     def descriptors(self) -> int:
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
+
+    def _settled(self) -> int:
+        """Descriptors of the idle server, which may be loading files as it says that it is ready."""
+        seen: list[int] = []
+
+        def is_steady() -> bool:
+            seen.append(self.descriptors())
+            return len(seen) > 5 and len(set(seen[-5:])) == 1
+
+        assert eventually(is_steady), seen
+        return seen[-1]
 
     def connections(self) -> int:
         """Descriptors beyond those of the idle server."""

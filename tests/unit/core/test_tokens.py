@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.core.tokens import decode, digest, encode, spell, tag_at, tag_number, tag_of
+from inference_lab.core import tokens
+from inference_lab.core.tokens import count_tokens, decode, digest, encode, spell, tag_at, tag_number, tag_of
 
 QU = 26 * 16 + 20
 WORD = 2**29
@@ -138,3 +139,32 @@ def test_the_digest_of_a_known_prompt_never_changes() -> None:
 def test_a_long_text_of_any_shape_is_encoded_piece_by_piece(unit: str) -> None:
     text = unit * (2**18 // len(unit.encode()))
     assert decode(encode(text)) == text
+
+
+PARTS = (
+    " qu0001",
+    " qu0007é",
+    " QU0007",
+    "qu0000",
+    "<",
+    ">",
+    "a",
+    "0",
+    " ",
+    "é",
+    "\0",
+    " qu1048575",
+    "😀",
+    "ab1",
+)
+
+
+@given(st.lists(st.sampled_from(PARTS), min_size=200, max_size=400), st.integers(96, 300))
+def test_a_text_that_is_cut_in_blocks_has_the_ids_of_the_whole(parts: list[str], block: int) -> None:
+    text = "".join(parts)
+    whole = encode(text)
+    assert len(text) < tokens._BLOCK  # noqa: SLF001 - or the whole were in blocks itself
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "_BLOCK", block)
+        assert encode(text) == whole
+        assert count_tokens(text) == len(whole)

@@ -1,5 +1,8 @@
 """Echo-directives: which one counts, what is skipped, what is refused."""
 
+from collections import deque
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +12,7 @@ from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo, find
+from inference_lab.core.stream.read_back import said_in
 from inference_lab.core.tokens import encode
 from inference_lab.web.endpoints import echo_frames
 from tests.support.growth import calls_of
@@ -54,7 +58,7 @@ def test_json_of_another_shape_is_refused(value: str) -> None:
 
 @given(st.text(" ab\n"))
 def test_frames_are_cut_before_each_blank_and_lose_nothing(text: str) -> None:
-    pieces = Echo(text, (), "stop").text_pieces
+    pieces = list(Echo(text, (), "stop").text_pieces())
     assert "".join(pieces) == text
     assert all(" " not in piece[1:] for piece in pieces)
     assert all(piece.startswith(" ") for piece in pieces[1:])
@@ -82,7 +86,22 @@ def test_a_text_full_of_openings_is_read_in_linear_time(unit: str) -> None:
     assert find([unit * 20_000]) is None
 
 
-def test_a_frame_of_text_is_written_and_not_read_back() -> None:
-    shape = ChatWriter(Completion("chatcmpl-0", 0, "m"))
-    few, many = (calls_of(lambda n=n: echo_frames(shape, Echo("a " * n, (), "stop"))) for n in (1000, 2000))
-    assert many - few <= 5 * 1000
+def test_a_frame_of_text_is_made_as_it_is_sent_and_not_read_back() -> None:
+    writer = ChatWriter(Completion("chatcmpl-0", 0, "m"))
+    few, many = (
+        calls_of(lambda n=n: deque(echo_frames(writer, Echo("a " * n, (), "stop")), maxlen=0))
+        for n in (1000, 2000)
+    )
+    assert many - few <= 9 * 1000
+    frames = echo_frames(writer, Echo("a " * 100_000, (), "stop"))
+    assert calls_of(lambda: next(frames)) <= 20
+
+
+def test_each_call_is_read_back_as_all_of_them_together_would_be() -> None:
+    writer = ChatWriter(Completion("chatcmpl-0", 0, "m"))
+    calls = tuple(Call("f", text) for text in ("{}", "", '{"a":', '{"city": "qu0000"}', "x", "null"))
+    got = list(echo_frames(writer, Echo("", calls, "stop")))
+    together = said_in(frame for frame, _ in got)
+    assert [msgspec.structs.replace(said, calls=()) for _, said in got] == [
+        msgspec.structs.replace(said, words=0, calls=()) for said in together
+    ]
