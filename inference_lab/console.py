@@ -6,19 +6,22 @@ import argparse
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
-from inference_lab.core.one_line import one_line
+from inference_lab.core.one_line import one_line, short_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+_LONGEST_LINE: Final = 20_000
+"""Characters; more than a directive can have, which is the longest that a line quotes."""
 
 
 class UserError(Exception):
     """What a user has got wrong, in one printable line: what, where (file, key, value), and what would be right."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(one_line(message))
+        super().__init__(short_line(message, _LONGEST_LINE))
 
 
 class Parser(argparse.ArgumentParser):
@@ -71,20 +74,22 @@ def written(prog: str, command: Callable[[], int], *, failure: int = 1) -> int:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Write each as a line, whatever it quotes: what would end a line or steer a terminal is escaped."""
-    sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+    """Write each as a line, whatever it quotes: what would end it or steer a terminal is escaped, and it has an end."""
+    sys.stdout.write("".join(f"{short_line(line, _LONGEST_LINE)}\n" for line in lines))
 
 
 def json_line(value: object, *, indent: int | None = None) -> str:
-    """A value as JSON and a line feed: on one line without `indent`, in ASCII where standard output knows no more.
-
-    JSON's own escapes end at U+001F; what else would end a line or steer a terminal is escaped as well.
-    """
+    """A value as JSON and a line feed: on one line without `indent`, in ASCII where standard output knows no more."""
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
         text = json.dumps(value, indent=indent)
+    return shown_json(text)
+
+
+def shown_json(text: str) -> str:
+    """JSON and a line feed; what would end a line or steer a terminal is escaped, as JSON does up to U+001F only."""
     return "".join(f"{_escaped(line)}\n" for line in text.split("\n"))
 
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.commands.journal_rows import fetch, journal_parser, wanted_by
-from inference_lab.console import json_line, run
-from inference_lab.core.one_line import one_line
+from inference_lab.console import json_line, print_lines, run
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -39,9 +38,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _show(options: Namespace) -> None:
     for row in _followed(options) if options.follow else fetch(options, wanted_by(options)):
-        sys.stdout.write(
-            json_line(msgspec.to_builtins(row)) if options.json else f"{one_line(as_line(row))}\n"
-        )
+        if options.json:
+            sys.stdout.write(json_line(msgspec.to_builtins(row)))
+        else:
+            print_lines([as_line(row)])
         if options.follow:
             sys.stdout.flush()
 

@@ -13,11 +13,12 @@ from inference_lab.commands.offline import load_offline, offline_parser, read_js
 from inference_lab.commands.sim_plot import PLOT_SLICES, plot_svg, plot_writer
 from inference_lab.commands.text_table import text_table
 from inference_lab.commands.trace import parse_trace
-from inference_lab.console import run
+from inference_lab.console import run, shown_json
 from inference_lab.core.engine.cluster import Cluster
 from inference_lab.core.engine.simulation import simulate
 from inference_lab.core.engine.statistics import Statistics
 from inference_lab.core.engine.timeline import Timeline
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,7 @@ def _as_json(offline: Offline, requests: Sequence[Request], summary: Summary) ->
         "requests": [_result(request) for request in requests],
         "summary": summary,
     }
-    return msgspec.json.format(msgspec.json.encode(record)).decode() + "\n"
+    return shown_json(msgspec.json.format(msgspec.json.encode(record)).decode())
 
 
 def _as_tables(offline: Offline, requests: Sequence[Request], summary: Summary) -> str:
@@ -170,7 +171,8 @@ def _as_tables(offline: Offline, requests: Sequence[Request], summary: Summary) 
         ),
     }
     return (
-        f"{offline.model} on {offline.hardware}\n\n{text_table(headings, rows)}\n\n"
+        one_line(f"{offline.model} on {offline.hardware}")
+        + f"\n\n{text_table(headings, rows)}\n\n"
         + text_table(("ms", "mean", "p50", "p90", "p95", "p99", "max"), times)
         + "\n\n"
         + "\n".join(f"{name:<12}{text}" for name, text in facts.items())

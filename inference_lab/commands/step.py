@@ -11,9 +11,10 @@ from msgspec import Struct
 from inference_lab.commands.offline import load_offline, offline_parser, read_json
 from inference_lab.commands.text_table import text_table
 from inference_lab.config.toml_reading import convert
-from inference_lab.console import UserError, run
+from inference_lab.console import UserError, run, shown_json
 from inference_lab.core.engine.roofline import Roofline
 from inference_lab.core.engine.units import U32, Count
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +114,7 @@ def _as_json(offline: Offline, batch: Sequence[BatchEntry], cost: StepCost) -> s
         del record["rank_attention_seconds"]
         for entry in record["batch"]:
             del entry["rank"]
-    return msgspec.json.format(msgspec.json.encode(record)).decode() + "\n"
+    return shown_json(msgspec.json.format(msgspec.json.encode(record)).decode())
 
 
 def _as_table(offline: Offline, cost: StepCost) -> str:
@@ -144,7 +145,8 @@ def _as_table(offline: Offline, cost: StepCost) -> str:
     parts += [("wait for the slowest rank", cost.skew_seconds), ("step", cost.step_seconds)]
     times = text_table(("part", "ms"), [(part, f"{seconds * 1e3:.6f}") for part, seconds in parts])
     return (
-        f"{offline.model} on {offline.hardware}, {parallel}: {cost.total_new_tokens} new tokens\n\n{streams}\n\n"
+        one_line(f"{offline.model} on {offline.hardware}, {parallel}: {cost.total_new_tokens} new tokens")
+        + f"\n\n{streams}\n\n"
         f"of which attention {cost.attention_flops:.6g} FLOPs, KV reads {cost.kv_read_bytes:.6g} bytes,"
         f" state reads {cost.state_read_bytes:.6g} bytes\n\n{times}\n"
     )

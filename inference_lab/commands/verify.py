@@ -20,6 +20,7 @@ from itertools import chain
 from typing import BinaryIO, Final
 
 from inference_lab.console import Parser, json_line, print_lines, written
+from inference_lab.core.one_line import short_line
 from inference_lab.core.oracle import Finding, Verdict, foreign, kinds_named, verify
 
 _PROG: Final = "inference-lab verify"
@@ -28,7 +29,6 @@ _INPUT_OUTPUT_ERROR: Final = 74
 _BLOCK_BYTES: Final = 65536
 _HEAD_BYTES: Final = 8
 _FINISH_CHARACTERS: Final = 200
-"""Of a finish reason in the JSON; no server has one as long."""
 _STATUSES: Final = range(100, 600)
 _FIRST_FAILURE: Final = 400
 
@@ -180,7 +180,7 @@ def _as_json(verdict: Verdict) -> dict[str, object]:
         "verdict": verdict.outcome,
         "tag": verdict.tag,
         "words": verdict.words,
-        "finish": verdict.finish if verdict.finish is None else verdict.finish[:_FINISH_CHARACTERS],
+        "finish": None if verdict.finish is None else short_line(verdict.finish, _FINISH_CHARACTERS),
         "done": verdict.done,
         "error": verdict.error,
         "completion_tokens": verdict.completion_tokens,

@@ -6,3 +6,9 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def short_line(text: str, longest: int) -> str:
+    """The text as `one_line` has it, of which `longest` characters are shown; a text that is cut says by how much."""
+    left = len(text) - longest
+    return one_line(text) if left <= 0 else f"{one_line(text[:longest])}… ({left} more characters)"

@@ -9,6 +9,7 @@ ended, the traceback of a failure.
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Final
@@ -17,18 +18,21 @@ import msgspec
 from twisted.logger import FileLogObserver, formatEvent, formatEventAsClassicLogText, formatTime
 from twisted.python.reflect import safe_str
 
+from inference_lab.console import shown_json
 from inference_lab.core.journal.bounds import LINE_BYTES, TRACEBACK_BYTES, cut
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
     from twisted.logger import LogEvent
 
 
+_SHOWN: Final = re.compile("[^\n\t]+")
 # What Twisted adds to an event for observers of the old kind (twisted/logger/_legacy.py).
 _LEGACY: Final = {"format", "isError", "message", "printed", "system", "time"}
 
 
 class LineFormatter:
-    """`TIME [namespace#level] text`, one line per event, byte for byte what `formatEventAsClassicLogText` makes.
+    """`TIME [namespace#level] text`, one line per event, what `formatEventAsClassicLogText` makes, escaped.
 
     Of a long text only the beginning.
     """
@@ -54,12 +58,17 @@ class LineFormatter:
             self._second = second
             self._time = formatTime(second)
         line = f"{self._time} [{system}] {cut(text, LINE_BYTES)}"
-        return line.replace("\n", "\n\t") + "\n"
+        return _shown(line.replace("\n", "\n\t")) + "\n"
 
 
 def _as_twisted(event: LogEvent) -> str | None:
     text = formatEventAsClassicLogText(event)
-    return None if text is None else cut(text[:-1], TRACEBACK_BYTES) + "\n"
+    return None if text is None else _shown(cut(text[:-1], TRACEBACK_BYTES)) + "\n"
+
+
+def _shown(text: str) -> str:
+    """The text with what steers a terminal escaped; after each line feed is a tab, so that none begins an event."""
+    return text if text.isprintable() else _SHOWN.sub(lambda part: one_line(part[0]), text)
 
 
 def json_line(event: LogEvent) -> str:
@@ -83,7 +92,7 @@ def json_line(event: LogEvent) -> str:
         line["row"] = row
     if "log_failure" in event:
         line["traceback"] = cut(event["log_failure"].getTraceback(), TRACEBACK_BYTES)
-    return msgspec.json.encode(line).decode() + "\n"
+    return shown_json(msgspec.json.encode(line).decode())
 
 
 def json_log() -> FileLogObserver:

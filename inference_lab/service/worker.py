@@ -121,7 +121,7 @@ def main() -> None:
             claim = Claim(settings.journal or shared.journal, lock)
         serving = Serving(reactor, settings, load_models(settings), shared, claim)
     except UserError as error:
-        sys.stderr.write(f"inference-lab: {' '.join(str(error).split())}\n")
+        sys.stderr.write(f"inference-lab: {error}\n")
         sys.exit(1)
     ports: list[IListeningPort] = []
     for descriptor in range(SOCKETS_FD, SOCKETS_FD + len(settings.addresses)):

@@ -7,7 +7,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from inference_lab.core.one_line import short_line
+
 _SHOWN_CHARACTERS: Final = 80
+_MESSAGE_CHARACTERS: Final = 1000
+"""Of a finding's sentence; more than one has that quotes two values, unless they are numbers of a thousand digits."""
 _PLAIN_WORD: Final = re.compile("[A-Za-z0-9_.-]{1,60}")
 FINDING_LIMIT: Final = 100
 """Findings kept, of those that count and of those that are ignored; the rest are counted."""
@@ -211,8 +215,14 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def shown(value: object) -> str:
-    """A value of the stream, as messages quote it."""
-    return repr(value if isinstance(value, int) else str(value)[:_SHOWN_CHARACTERS])
+    """A value of the stream, as messages quote it; `…` stands after what is cut."""
+    text = str(value)
+    cut = text[:_SHOWN_CHARACTERS]
+    return (cut if isinstance(value, int) else repr(cut)) + "…" * (len(text) > _SHOWN_CHARACTERS)
+
+
+def _sentence(message: str) -> str:
+    return short_line(message, _MESSAGE_CHARACTERS)
 
 
 class Report(msgspec.Struct):
@@ -258,7 +268,10 @@ class Report(msgspec.Struct):
         offset: int | None = None,
         count: int = 1,
     ) -> int:
-        """Add a finding, of the current frame unless `offset` says another; its place among those kept, or -1."""
+        """Add a finding, of the current frame unless `offset` says another; its place among those kept, or -1.
+
+        The sentence is kept as a line: whoever shows it needs no rule of their own.
+        """
         self.counts[kind] = self.counts.get(kind, 0) + 1
         is_ignored = kind in self.ignored
         if self._kept[is_ignored] == FINDING_LIMIT:
@@ -266,7 +279,7 @@ class Report(msgspec.Struct):
         self._kept[is_ignored] += 1
         place = self.words_so_far() if word is None else word
         begins = self.offset if offset is None else offset
-        self.findings.append(Finding(kind, message, begins, place, channel, count))
+        self.findings.append(Finding(kind, _sentence(message), begins, place, channel, count))
         return len(self.findings) - 1
 
     def extend(self, place: int) -> None:
@@ -280,7 +293,9 @@ class Report(msgspec.Struct):
         self.counts[was] -= 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if place >= 0:
-            self.findings[place] = msgspec.structs.replace(self.findings[place], kind=kind, message=message)
+            self.findings[place] = msgspec.structs.replace(
+                self.findings[place], kind=kind, message=_sentence(message)
+            )
 
     def note(self, note: Note, count: int = 1) -> None:
         """Count a note."""
