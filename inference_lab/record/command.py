@@ -15,7 +15,15 @@ from inference_lab.console import Parser, UserError, print_lines, run
 from inference_lab.record.capture import End
 from inference_lab.record.connection import Outcome, record
 from inference_lab.record.masking import LOOKED_FOR, Mask
-from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
+from inference_lab.record.target import (
+    SHORT_SECRETS,
+    has_short_secret,
+    headers_of,
+    request_bytes,
+    secrets_of,
+    shape_of,
+    target_of,
+)
 from inference_lab.record.writing import About, incident_text, template_of
 
 if TYPE_CHECKING:
@@ -115,7 +123,7 @@ def _record(options: argparse.Namespace) -> None:
     mask = Mask(secrets_of(target, headers))
     recorded = mask.of(outcome.recorded)
     template = template_of(recorded.steps) if options.placeholders else None
-    comments = tuple(_comments(outcome, mask))
+    comments = (*_comments(outcome, mask), *([SHORT_SECRETS] if has_short_secret(target, headers) else []))
     about = About(output.stem, mask.text(target.path), mask.text(shape_of(body)), comments)
     text = incident_text(recorded, about, template)
     parse_incident(tomli.loads(text), output)  # what is written can be read

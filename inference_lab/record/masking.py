@@ -1,13 +1,19 @@
 """What hides credentials in a capture, however the response repeats them: an `x` in place of each byte.
 
-Looked for is each credential as it was sent or decoded, every character of it plain, percent-encoded, escaped as in
-JSON (once or several times over) or as in HTML; and the whole in base64, also as a part of something longer.
+Looked for is each credential as it was sent or decoded, in large letters or small, every character of it plain,
+percent-encoded, escaped as in JSON (both once or several times over), as in HTML or in a program's strings; and the
+whole in hex or base64, also as a part of something longer. It is looked for in the data as it came, and in what a
+client makes of it: the body without the sizes of its chunks, and for each key of JSON the strings of all frames,
+one after the other.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+from bisect import bisect_left, bisect_right
+from html.entities import html5
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -17,13 +23,22 @@ if TYPE_CHECKING:
 
     from inference_lab.record.capture import Recorded, Step
 
-LOOKED_FOR: Final = "as sent, decoded, percent-encoded, escaped as in JSON and HTML, and in base64"
+LOOKED_FOR: Final = "as sent, decoded, percent-encoded, escaped as in JSON and HTML, in hex and base64"
+
+_Span = tuple[int, int]
+_CHUNK: Final = re.compile(rb"[0-9A-Fa-f]+[^\r\n]*\r\n(.*)\r\n", re.DOTALL)
+_MEMBER: Final = re.compile(rb'"(\w+)"\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
 
 # JSON within JSON has its backslashes doubled each time.
 _BACKSLASHES: Final = rb"\\\\{0,7}"
 _BASE64: Final = rb"[A-Za-z0-9+/_-]"
 _URL_SAFE: Final = {"+": b"-", "/": b"_"}
-_HTML: Final = {"&": b"&amp;", "<": b"&lt;", ">": b"&gt;", '"': b"&quot;", "'": b"&apos;"}
+# Encoders for mail and PEM end a line after 64 or 76 characters; in JSON a line feed is escaped.
+_BREAK: Final = rb"(?:[\r\n]|\\+[rn]){0,2}"
+_HTML: Final[dict[str, list[bytes]]] = {}
+for _name, _char in html5.items():
+    if _name.endswith(";"):
+        _HTML.setdefault(_char, []).append(b"&%b" % _name.encode())
 
 
 class Mask:
@@ -56,9 +71,10 @@ class Mask:
         return _hidden(data, self._patterns)
 
 
-def mask_steps(steps: Sequence[Step], patterns: Iterable[re.Pattern[bytes]]) -> int:
-    """Hide what matches in the joined data of steps; the number of places."""
-    whole, places = _hidden(b"".join(step.data for step in steps), patterns)
+def mask_steps(steps: Sequence[Step], patterns: Sequence[re.Pattern[bytes]]) -> int:
+    """Hide what matches in the joined data of steps, also what a client puts together; the number of places."""
+    data = b"".join(step.data for step in steps)
+    whole, places = _hidden(data, patterns, (_payload(steps), *_strings(data)))
     place = 0
     for step in steps if places else ():
         step.data = whole[place : place + len(step.data)]
@@ -66,48 +82,101 @@ def mask_steps(steps: Sequence[Step], patterns: Iterable[re.Pattern[bytes]]) -> 
     return places
 
 
-def _hidden(data: bytes, patterns: Iterable[re.Pattern[bytes]]) -> tuple[bytes, int]:
-    """The data with each place that matches hidden, places that overlap being one; how many there were."""
-    spans = sorted(found.span() for pattern in patterns for found in pattern.finditer(data))
+def _payload(steps: Sequence[Step]) -> list[_Span]:
+    """Where the body stands in the data, without the sizes of chunks that are kept as they were spelled."""
+    spans = []
+    place = 0
+    for step in steps:
+        size = None if step.framed else _CHUNK.fullmatch(step.data)
+        begin, end = (0, len(step.data)) if size is None else size.span(1)
+        spans.append((place + begin, place + end))
+        place += len(step.data)
+    return spans
+
+
+def _strings(data: bytes) -> Iterable[list[_Span]]:
+    """Where the values of each key stand that are strings: frames spell an answer by them, piece by piece."""
+    by_key: dict[bytes, list[_Span]] = {}
+    for found in _MEMBER.finditer(data):
+        by_key.setdefault(found[1], []).append(found.span(2))
+    return by_key.values()
+
+
+def _hidden(
+    data: bytes, patterns: Sequence[re.Pattern[bytes]], parts: Iterable[list[_Span]] = ()
+) -> tuple[bytes, int]:
+    """The data with each place that matches hidden, places that overlap being one; how many there were.
+
+    Looked at is the whole, and what each list of `parts` of it comes to, one after the other.
+    """
+    matches = [matched for spans in ([(0, len(data))], *parts) for matched in _matches(data, spans, patterns)]
     hidden = bytearray(data)
     places = end = 0
-    for begin, behind in spans:
-        places += begin >= end
-        end = max(end, behind)
-        hidden[begin:behind] = b"x" * (behind - begin)
+    for spans in sorted(matches):
+        places += spans[0][0] >= end
+        end = max(end, spans[-1][1])
+        for begin, behind in spans:
+            hidden[begin:behind] = b"x" * (behind - begin)
     return bytes(hidden), places
+
+
+def _matches(
+    data: bytes, spans: Sequence[_Span], patterns: Iterable[re.Pattern[bytes]]
+) -> Iterator[list[_Span]]:
+    """Where each match stands in the data: in one place, or in some of the spans."""
+    joined = b"".join(data[begin:end] for begin, end in spans)
+    starts = list(accumulate((end - begin for begin, end in spans), initial=0))
+    for pattern in patterns:
+        for found in pattern.finditer(joined):
+            begin, behind = found.span()
+            matched = []
+            for index in range(bisect_right(starts, begin) - 1, bisect_left(starts, behind)):
+                offset = spans[index][0] - starts[index]
+                first, last = max(begin, starts[index]), min(behind, starts[index + 1])
+                if first < last:
+                    matched.append((first + offset, last + offset))
+            yield matched
 
 
 def _patterns(secret: bytes) -> Iterator[bytes]:
     yield b"".join(map(_any_form, secret.decode()))
+    yield rb"[ :-]?".join(b"(?i:%02x)" % byte for byte in secret)
     for before in range(
         3
     ):  # bytes in front of it, in the group of three that base64 makes four characters of
         after = before + len(secret)
         # Of these all six bits are the secret's own.
         own = base64.b64encode(bytes(before) + secret)[-(-8 * before // 6) : 8 * after // 6].decode()
-        yield b"".join(map(_any_base64, own)) + (_BASE64 + rb"?" if after % 3 else b"")
+        yield _BREAK.join(map(_any_base64, own)) + (_BASE64 + rb"?" if after % 3 else b"")
 
 
 def _any_base64(char: str) -> bytes:
+    form = _any_form(char, of_base64=True)
     other = _URL_SAFE.get(char)
-    return _any_form(char) if other is None else b"(?:%b|%b)" % (other, _any_form(char))
+    return form if other is None else b"(?:%b|%b)" % (other, form)
 
 
-def _any_form(char: str) -> bytes:
-    """What matches a character, in whatever way it is written."""
+def _any_form(char: str, *, of_base64: bool = False) -> bytes:
+    """What matches a character, in whatever way it is written; of base64 a large letter is another than a small one."""
     forms = [re.escape(char.encode())]
+    if not of_base64 and len(char.swapcase()) == 1:
+        forms.append(re.escape(char.swapcase().encode()))
     if not char.isalnum():
         forms.append(_BACKSLASHES + re.escape(char.encode()))
+    if not char.isascii():
+        # What a head holds that is not printable is a question mark by now.
+        heads = ["".join(c if c.isprintable() else "?" for c in form.decode("latin-1")) for form in forms[:2]]
+        forms += [re.escape(form.encode("latin-1")) for form in heads if "?" in form]
     units = char.encode("utf-16-be")
     forms += [
         b"".join(b"%bu(?i:%02x%02x)" % (_BACKSLASHES, *units[at : at + 2]) for at in range(0, len(units), 2)),
-        b"".join(b"%%(?:25)?(?i:%02x)" % byte for byte in char.encode()),
-        b"&#0{0,4}%d;" % ord(char),
-        b"&#[xX]0{0,4}(?i:%x);" % ord(char),
+        b"".join(b"%%(?:25){0,7}(?i:%02x)" % byte for byte in char.encode()),
+        b"".join(b"%bx(?i:%02x)" % (_BACKSLASHES, byte) for byte in char.encode()),
+        b"%bu\\{0{0,4}(?i:%x)\\}" % (_BACKSLASHES, ord(char)),
+        b"&#0{0,6}%d;?" % ord(char),
+        b"&#[xX]0{0,6}(?i:%x);?" % ord(char),
+        *map(re.escape, _HTML.get(char, ())),
     ]
-    if char in _HTML:
-        forms.append(_HTML[char])
     if char == " ":
         forms.append(rb"\+")
     # The longest form first: a backslash that escapes belongs to what it escapes.

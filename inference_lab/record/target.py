@@ -19,9 +19,14 @@ if TYPE_CHECKING:
 
 _HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*")
 _OURS: Final = ("content-length", "transfer-encoding")
-_SECRET: Final = re.compile(r"auth|cookie|key|token|secret|password|credential", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"auth|cookie|key|token|secret|pass(?:word|wd|phrase)|pwd|credential|session|jwt|bearer|signature|^sig$",
+    re.IGNORECASE,
+)
 _SHORTEST_SECRET: Final = 8
 """Shorter values are words that a response may hold by chance."""
+SHORT_SECRETS: Final = f"Credentials of fewer than {_SHORTEST_SECRET} characters were not looked for."
+_URL_SAFE: Final = str.maketrans("+/", "-_")
 _DEEPEST: Final = 12
 _LONGEST: Final = 4000
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
@@ -96,19 +101,29 @@ def request_bytes(target: Target, headers: Sequence[tuple[str, str]], body: byte
 
 def secrets_of(target: Target, headers: Iterable[tuple[str, str]]) -> set[bytes]:
     """What must not be written even where the response repeats it: credentials, whole and without what frames them."""
+    return {secret.encode() for secret in _credentials(target, headers) if len(secret) >= _SHORTEST_SECRET}
+
+
+def has_short_secret(target: Target, headers: Iterable[tuple[str, str]]) -> bool:
+    """Whether a credential, or a part of one, is too short to be looked for."""
+    return any(
+        secret.strip("=") and len(secret) < _SHORTEST_SECRET for secret in _credentials(target, headers)
+    )
+
+
+def _credentials(target: Target, headers: Iterable[tuple[str, str]]) -> set[str]:
     secrets: set[str] = set()
     for name, value in headers:
         if _SECRET.search(name):
             secrets |= {value, value.rpartition(" ")[2]}
-            secrets |= {part.partition("=")[2].strip(' "') for part in value.split(";")}
+            secrets |= {part.partition("=")[2].strip(' "') for part in re.split("[;,]", value)}
             secrets |= _basic(value)
     query = target.resource.partition("?")[2]
     for name, value in parse_qsl(query):
         if _SECRET.search(name):
             secrets.add(value)
             secrets.add(value.replace(" ", "+"))  # which only some decode
-    secrets |= {unquote(secret) for secret in secrets}
-    return {secret.encode() for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+    return secrets | {unquote(secret) for secret in secrets}
 
 
 def _basic(value: str) -> set[str]:
@@ -117,7 +132,8 @@ def _basic(value: str) -> set[str]:
     if scheme.lower() != "basic":
         return set()
     try:
-        pair = base64.b64decode(encoded).decode()
+        digits = encoded.translate(_URL_SAFE).rstrip("=")
+        pair = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4)).decode()
     except ValueError:
         return set()
     return {pair, pair.partition(":")[2]}

@@ -24,7 +24,14 @@ from inference_lab.core.stream.events import Frame, Head, Pause, Raw
 from inference_lab.record.capture import Capture, End, Recorded, Step
 from inference_lab.record.command import main
 from inference_lab.record.masking import Mask
-from inference_lab.record.target import headers_of, request_bytes, secrets_of, shape_of, target_of
+from inference_lab.record.target import (
+    has_short_secret,
+    headers_of,
+    request_bytes,
+    secrets_of,
+    shape_of,
+    target_of,
+)
 from inference_lab.record.writing import About, basic_string, incident_text, template_of
 
 if TYPE_CHECKING:
@@ -299,6 +306,16 @@ DRESSES = {
     "percent-encoded": quote(KEY, safe=""),
     "percent-encoded in small letters": quote(KEY, safe="").lower(),
     "percent-encoded twice": quote(quote(KEY, safe=""), safe=""),
+    "percent-encoded four times": quote(quote(quote(quote(KEY, safe=""), safe=""), safe=""), safe=""),
+    "percent-encoded, every byte": "".join(f"%{byte:02x}" for byte in KEY.encode()),
+    "large letters": KEY.upper(),
+    "hex": KEY.encode().hex(),
+    "hex in large letters, apart": KEY.encode().hex(":").upper(),
+    "a string of C": "".join(f"\\x{byte:02x}" for byte in KEY.encode()),
+    "a string of JavaScript": "".join(f"\\u{{{ord(char):x}}}" for char in KEY),
+    "HTML by names": KEY.replace("/", "&sol;").replace("+", "&plus;").replace("=", "&equals;"),
+    "HTML without semicolons": "".join(f"&#{ord(char)}" for char in KEY),
+    "base64 in lines": "\\n".join(re.findall(".{1,9}", b64encode(KEY.encode()).decode())),
     "HTML": KEY.replace("/", "&#x2F;").replace("+", "&#43;"),
     "base64": b64encode(KEY.encode()).decode(),
     "base64 for URLs": urlsafe_b64encode(KEY.encode()).decode(),
@@ -331,6 +348,30 @@ def test_no_base64_around_a_secret_tells_it(secret: str, before: bytes, behind: 
     kept = len(step.data) - step.data.count(b"x")
     # The characters that are all its own are hidden; those beside, which it shares, hold a few bits of it.
     assert kept <= (len(before) + len(behind)) * 4 // 3 + 8
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("written", [KEY, KEY.encode().hex()], ids=["plain", "hex"])
+def test_a_secret_that_frames_spell_is_hidden_and_the_frames_stay(written: str, size: int) -> None:
+    pieces = ["It is ", *(written[at : at + size] for at in range(0, len(written), size)), " so"]
+    frames = [f'data: {{"id":"c-1","delta":{{"content":{json.dumps(piece)}}}}}\n\n' for piece in pieces]
+    steps = tuple(Step(0, frame.encode(), framed=True) for frame in frames)
+    mask = Mask({KEY.encode()})
+    hidden = mask.of(msgspec.structs.replace(captured([CHUNKED]), steps=steps))
+    told = [json.loads(step.data[6:]) for step in hidden.steps]
+    assert [one["id"] for one in told] == ["c-1"] * len(frames)
+    assert re.fullmatch("It is x+ so", "".join(one["delta"]["content"] for one in told))
+    assert mask.in_body == 1
+
+
+def test_a_secret_that_chunks_tear_is_hidden_and_their_sizes_stay() -> None:
+    steps = (
+        Step(0, b"0A\r\nkey: sk-12\r\n", framed=False),
+        Step(1, b"0007;a=b\r\n345678!\r\n", framed=False),
+    )
+    mask = Mask({b"sk-12345678"})
+    hidden = mask.of(msgspec.structs.replace(captured([CHUNKED]), steps=steps))
+    assert [step.data for step in hidden.steps] == [b"0A\r\nkey: xxxxx\r\n", b"0007;a=b\r\nxxxxxx!\r\n"]
 
 
 def test_what_is_no_credential_is_left_as_it_is() -> None:
@@ -367,6 +408,15 @@ def test_credentials_are_secrets_with_and_without_what_frames_them() -> None:
         ("http://h/?api_key=abcdef+ghijk", [], b"abcdef+ghijk"),
         ("http://h/", ["cookie: session=abc%2Bdefghijk"], b"abc+defghijk"),
         ("http://h/", ['cookie: session="abcdefghijk"'], b"abcdefghijk"),
+        ("http://h/?sig=abcdefghijk", [], b"abcdefghijk"),
+        ("http://h/", ["x-session-id: abcdefghijk"], b"abcdefghijk"),
+        ("http://h/", ["authorization: AWS4 Credential=abc/d, Signature=abcdefghijk"], b"abcdefghijk"),
+        (
+            "http://h/",
+            ["authorization: Basic c29tZWJvZHk6cGFzc3dvcmQx"[:-1].rstrip("=")],
+            b"somebody:password",
+        ),
+        ("http://h/", ["authorization: Basic c29tZWJvZHk6cGFzc3dvcmQ"], b"password"),
         ("http://h/", ["authorization: Basic " + b64encode(b"somebody:password").decode()], b"password"),
         (
             "http://h/",
@@ -377,6 +427,22 @@ def test_credentials_are_secrets_with_and_without_what_frames_them() -> None:
 )
 def test_what_a_credential_is_decoded_is_a_secret_too(url: str, lines: list[str], secret: bytes) -> None:
     assert secret in secrets_of(target_of(url), headers_of(lines))
+
+
+@pytest.mark.parametrize(
+    ("line", "short"),
+    [
+        ("authorization: Bearer sk-12345678", False),
+        ("authorization: Basic " + b64encode(b"somebody:hunter2").decode(), True),
+        ("authorization: Basic " + b64encode(b"somebody:password1").decode(), False),
+        ("authorization: Basic " + b64encode(b"somebody:password").decode(), False),
+        ("cookie: a=1", True),
+        ("x-api-key: 1234567", True),
+        ("accept: */*", False),
+    ],
+)
+def test_that_a_credential_is_too_short_is_known(line: str, *, short: bool) -> None:
+    assert has_short_secret(target_of("http://h/"), headers_of([line])) is short
 
 
 # -- the request
