@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
@@ -20,9 +22,9 @@ from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
 from inference_lab.core.faults.trigger import CONFIGURED, choose
 from inference_lab.core.identity import FIXED_CREATED, response_digits
-from inference_lab.core.stream.events import finished, said_of_whole
+from inference_lab.core.stream.events import Turn, finished, said_of_whole
 from inference_lab.core.stream.http_1_0 import without_chunks
-from inference_lab.core.stream.script import echo_script, fault_script, healthy_script
+from inference_lab.core.stream.script import echo_script, fault_script, from_head_on, healthy_script
 from inference_lab.core.stream.source import AnswerSource, pieces_made
 from inference_lab.storage.attempts import Attempt, Attempts
 from inference_lab.web.answer_plans import (
@@ -38,9 +40,10 @@ from inference_lab.web.endpoints import CHAT, echo_frames, echo_message, said_by
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
 from inference_lab.web.requests import Common, refuse_unknown_fields
 from inference_lab.wire.engine_driver import Job
+from inference_lab.wire.slices import in_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.dialects import Dialect
@@ -48,7 +51,7 @@ if TYPE_CHECKING:
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
     from inference_lab.core.prompts.echo import Echo
-    from inference_lab.core.stream.events import Event
+    from inference_lab.core.stream.events import Event, Said
     from inference_lab.web.checks import Accepted
     from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
@@ -78,7 +81,7 @@ class Stream(Resource):
 
 
 # Klein writes bytes and finishes, renders a resource, waits for a Deferred.
-Answer: TypeAlias = bytes | Stream | Deferred[bytes]
+Answer: TypeAlias = bytes | Stream | Deferred[bytes] | Deferred[Stream]
 
 
 class Answers:
@@ -145,11 +148,19 @@ class Answers:
             trigger = msgspec.structs.replace(trigger, fault=trigger.fault.in_stream())
         request.trigger = trigger.word
         tell_of_answer(request, served.style, prompt.position, trigger, asked.test)
+
+        def give_back(failure: Failure) -> Failure:
+            if failure.check(ApiError):
+                attempt.give_back()
+            return failure
+
         try:
             answer = self._chosen(request, endpoint, accepted, asked, trigger)
         except ApiError:
             attempt.give_back()
             raise
+        if isinstance(answer, Deferred):
+            answer.addErrback(give_back)
         if trigger.fault is not None and trigger.fault.death.strict_params:
             refuse_unknown_fields(accepted.raw, endpoint.kind)
         return answer
@@ -169,10 +180,18 @@ class Answers:
         """
         prompt = asked.prompt
         if trigger.fault is not None:
+            refused = partial(_refused, trigger, accepted.served.config.source, endpoint.prompt_field)
             try:
-                return self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
+                answer = self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
-                raise _refused(error, trigger, accepted.served.config.source, endpoint.prompt_field) from None
+                raise refused(error) from None
+            if isinstance(answer, Deferred):
+
+                def refuse(failure: Failure) -> Failure:
+                    return Failure(refused(failure.value)) if failure.check(ValueError) else failure
+
+                answer.addErrback(refuse)
+            return answer
         if trigger.echo is not None:
             return self._echo(request, accepted, asked, trigger.echo)
         return self._engine(request, endpoint, accepted, prompt)
@@ -185,7 +204,7 @@ class Answers:
         prompt: Prompt,
         fault: Fault,
         origin: str,
-    ) -> Stream:
+    ) -> Stream | Deferred[Stream]:
         """What a fault answers.
 
         Raises:
@@ -212,7 +231,14 @@ class Answers:
         if not request.has_chunks:
             script = without_chunks(script)
         trigger = f"{origin} {fault.canonical()}"
-        return Stream(lambda request: self._streams.play(request, script, trigger))
+
+        def play(script: Iterator[Event]) -> Stream:
+            return Stream(lambda request: self._streams.play(request, script, trigger))
+
+        first = next(script)
+        if not isinstance(first, Turn):
+            return play(chain((first,), script))
+        return in_slices(request.channel.site.endings.pacer, from_head_on(script)).addCallback(play)
 
     def _fault(
         self,
@@ -232,15 +258,17 @@ class Answers:
         answer = fault_plan(endpoint, accepted, prompt, death)
         source = _source(endpoint, accepted, prompt, answer, death)
         counts = Counts(len(prompt.ids), answer.completion_tokens)
+
+        def whole() -> Generator[Turn, None, tuple[bytes, Said]]:
+            data = yield from endpoint.whole(body, completion, prompt, answer, counts)
+            return data, said_of_whole(answer.pieces, answer.finish, counts.json())
+
         script = fault_script(
             death,
             partial(endpoint.writer, completion, dialect),
             source,
             form=endpoint.form(body, prompt),
-            whole=lambda: (
-                endpoint.whole(body, completion, prompt, answer, counts),
-                said_of_whole(answer.pieces, answer.finish, counts.json()),
-            ),
+            whole=whole,
             streaming=bool(body.stream),
         )
         require_ids(body, source.endless(death.content), pieces_made(death, source))
@@ -338,16 +366,18 @@ class Answers:
         if request.recording is not None:
             tell_of_engine(request, ticket)
             request.recording.open()
-        self._streams.hold(answer)
 
-        def write(_: None) -> bytes:
+        def write(_: None) -> Deferred[bytes]:
             told = counts(ticket)
             if request.recording is not None:
                 request.recording.says(said_of_whole(plan.pieces, plan.finish, told.json()))
             whole = endpoint.whole(accepted.body, completion, prompt, plan, told)
-            return request.prepare_json(200, whole)
+            written = in_slices(request.channel.site.endings.pacer, whole)
+            return written.addCallback(lambda data: request.prepare_json(200, data))
 
-        return answer.addCallback(write)
+        written = answer.addCallback(write)
+        self._streams.hold(written)
+        return written
 
     @staticmethod
     def _fixed_completion(
@@ -367,7 +397,7 @@ def _source(
     return AnswerSource(style, prompt.position, answer, death, chat=endpoint.is_chat, call=call)
 
 
-def _refused(error: ValueError, trigger: Trigger, source: str, prompt_field: str) -> ApiError:
+def _refused(trigger: Trigger, source: str, prompt_field: str, error: BaseException | None) -> ApiError:
     """400 for a fault that this request cannot meet; whose it is is named."""
     mode = trigger.fault.mode if trigger.fault is not None else ""
     if trigger.source == CONFIGURED:

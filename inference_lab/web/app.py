@@ -177,9 +177,9 @@ class Lab:
         return _json(request, fault_list(self._checks.accept_listing(request)))
 
     @app.route("/lab/faults/<path:directive>", methods=["GET"])
-    def fault(self, request: LabRequest, directive: str) -> bytes:
+    async def fault(self, request: LabRequest, directive: str) -> bytes:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
-        return _json(request, fault_page(request, directive, self._checks.accept_listing(request)))
+        return _json(request, await fault_page(request, directive, self._checks.accept_listing(request)))
 
     @app.route("/lab/attempts", methods=["DELETE"])
     def attempts(self, request: LabRequest) -> bytes:

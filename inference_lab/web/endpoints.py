@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import msgspec
 
 from inference_lab.core.answer.end import Spoken
+from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.answer.position import Position, locate
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.chat.writer import ChatWriter
@@ -18,13 +19,13 @@ from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.core.prompts.calls import Call, CallTarget, call_target, requires_call, targets_of
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.prompts.messages import text_of
-from inference_lab.core.stream.events import NOTHING, Said
+from inference_lab.core.stream.events import NOTHING, TURN, Said, Turn
 from inference_lab.core.stream.read_back import said_in
 from inference_lab.core.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
@@ -82,8 +83,10 @@ class Endpoint(Generic[_R]):
         ids = prompt.ids if body.return_token_ids else None
         return Form(usage_asked=body.include_usage, prompt_ids=ids, prompt_tokens=len(prompt.ids))
 
-    def whole(self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts) -> bytes:
-        """The JSON of an answer that is not streamed."""
+    def whole(
+        self, body: _R, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
+    ) -> Generator[Turn, None, bytes]:
+        """The JSON of an answer that is not streamed, made in turns where it is long."""
         raise NotImplementedError
 
 
@@ -124,10 +127,12 @@ class _Chat(Endpoint[ChatRequest]):
 
     def whole(
         self, body: ChatRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
-    ) -> bytes:
+    ) -> Generator[Turn, None, bytes]:
         texts: dict[str, list[str]] = {"text": [], "reasoning": []}
         calls: dict[int, dict[str, Any]] = {}
         for piece in plan.pieces.joined():
+            if piece.words == JOINED_WORDS:
+                yield TURN
             if piece.channel != "call":
                 texts[piece.channel].append(piece.delta)
                 continue
@@ -145,7 +150,8 @@ class _Chat(Endpoint[ChatRequest]):
         if calls:
             message["tool_calls"] = list(calls.values())
         choice = {"index": 0, "message": message, "finish_reason": plan.finish}
-        return _whole(completion, "chat.completion", choice | _told_ids(body, prompt, plan), counts)
+        ids = yield from _told_ids(body, prompt, plan)
+        return _whole(completion, "chat.completion", choice | ids, counts)
 
     def whole_message(
         self, completion: Completion, message: dict[str, Any], finish: str, counts: Counts
@@ -181,10 +187,15 @@ class _Completions(Endpoint[CompletionsRequest]):
 
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
-    ) -> bytes:
-        text = "".join(piece.raw for piece in plan.pieces.joined())
-        choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": plan.finish}
-        return _whole(completion, "text_completion", choice | _told_ids(body, prompt, plan), counts)
+    ) -> Generator[Turn, None, bytes]:
+        texts: list[str] = []
+        for piece in plan.pieces.joined():
+            if piece.words == JOINED_WORDS:
+                yield TURN
+            texts.append(piece.raw)
+        choice = {"index": 0, "text": "".join(texts), "logprobs": None, "finish_reason": plan.finish}
+        ids = yield from _told_ids(body, prompt, plan)
+        return _whole(completion, "text_completion", choice | ids, counts)
 
 
 CHAT: Final = _Chat()
@@ -250,11 +261,16 @@ def needs_tool() -> ApiError:
     )
 
 
-def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> dict[str, list[int]]:
+def _told_ids(body: Common, prompt: Prompt, plan: Plan) -> Generator[Turn, None, dict[str, list[int]]]:
     """What `return_token_ids` adds to the choice of an answer that is not streamed."""
     if not body.return_token_ids:
         return {}
-    ids = [number for piece in plan.pieces.joined() for number in encode(piece.raw)] + encode(plan.unseen)
+    ids: list[int] = []
+    for piece in plan.pieces.joined():
+        if piece.words == JOINED_WORDS:
+            yield TURN
+        ids += encode(piece.raw)
+    ids += encode(plan.unseen)
     return {"prompt_token_ids": prompt.ids, "token_ids": ids}
 
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.errors import bad_directive, invalid_request
 from inference_lab.core.faults.listing import listing
-from inference_lab.core.stream.preview import preview
+from inference_lab.core.stream.preview import preview_in_turns
 from inference_lab.web.query import query_of
+from inference_lab.wire.slices import in_slices
 
 if TYPE_CHECKING:
     from inference_lab.core.faults.incident import Incidents
@@ -21,7 +22,7 @@ def fault_list(incidents: Incidents) -> object:
     return listing(incidents)
 
 
-def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> object:
+async def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> object:
     """The script of a directive, on chat unless the query says `endpoint=completions`.
 
     Raises:
@@ -34,6 +35,7 @@ def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> obj
     if endpoint not in _ENDPOINTS:
         raise invalid_request("endpoint is neither chat nor completions", "endpoint")
     try:
-        return preview(directive, chat=_ENDPOINTS[endpoint], incidents=incidents)
+        turns = preview_in_turns(directive, chat=_ENDPOINTS[endpoint], incidents=incidents)
+        return await in_slices(request.channel.site.endings.pacer, turns)
     except ValueError as error:
         raise bad_directive(str(error), param="directive") from None

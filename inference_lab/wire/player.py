@@ -28,6 +28,7 @@ from inference_lab.core.stream.events import (
     Pause,
     Raw,
     Said,
+    Turn,
 )
 from inference_lab.wire.outcome import Outcome
 from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
@@ -238,7 +239,6 @@ class Player:
             if isinstance(event, Frame):
                 if event.alone:
                     self._write_apart(batch, event.data)
-                    batch = []
                     batch_bytes += _SEND_BYTES
                 else:
                     batch.append(event.data)
@@ -258,38 +258,28 @@ class Player:
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
                 if self._due_us > now_us:
-                    self._wait(batch)
-                    return
+                    self._slot = self._pacer.at(self._due_us, self._deadline)
+                    break
             elif isinstance(event, Await):
                 self._tokens -= event.tokens
                 if self._tokens < 0:
                     break
             elif isinstance(event, Raw):
                 self._write_raw(batch, event)
-                batch = []
                 batch_bytes += len(event.data)
             elif isinstance(event, Head):
                 self.request.send_head(event)
+            elif isinstance(event, Turn):
+                batch_bytes = _BURST_BYTES
             else:
                 self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
                 return
             if batch_bytes >= _BURST_BYTES:
-                self._write(batch)
-                batch, batch_bytes = [], 0
-                if not self._paused:
-                    self._wait_turn()
-                    return
+                self._has_more = True
+                self._pacer.soon(self._next_turn)
+                break
         self._write(batch)
-
-    def _wait(self, batch: list[bytes]) -> None:
-        """What is due is written; what comes next is not."""
-        self._write(batch)
-        self._slot = self._pacer.at(self._due_us, self._deadline)
-
-    def _wait_turn(self) -> None:
-        self._has_more = True
-        self._pacer.soon(self._next_turn)
 
     def _due_of(self, burst: Burst, now_us: int) -> list[bytes]:
         """The frames of a paced burst that are due; if that is not all of them, it is the next event once more."""
@@ -320,11 +310,13 @@ class Player:
         """A frame in a send of its own, behind those that were due before it."""
         if batch:
             self._write(batch)
+            batch.clear()
         self._write([data])
 
     def _write_raw(self, batch: list[bytes], piece: Raw) -> None:
         """Rare enough to go alone: what is framed before it goes first."""
         self._write(batch)
+        batch.clear()
         self._count(piece.said)
         self.body_bytes += self.request.send_raw(piece.data)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from inference_lab.core.answer.answer import Limits
 from inference_lab.core.answer.position import locate, restarted
@@ -24,6 +25,11 @@ from tests.reference_model.contract import CHAT, COMPLETIONS, Stream, word
 from tests.reference_model.frames import Answer
 from tests.reference_model.model import Response, respond
 from tests.support.axes_values import directive_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from inference_lab.core.stream.events import Said, Turn
 
 WORDS, PROMPT_TOKENS, REASONING = 10, 5, 4
 FRESH = locate(LAB, "p266")
@@ -48,7 +54,14 @@ def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
     return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0, reasons=REASONING)
 
 
-def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True) -> list[Event]:
+def whole_of(endpoint: str) -> Generator[Turn, None, tuple[bytes, Said]]:
+    yield from ()
+    return respond("json_200", answer_for(endpoint)).wire, NOTHING
+
+
+def script_of(
+    death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True, most: int = 600
+) -> list[Event]:
     """The events, an endless stream's only so far as the model goes; `streaming` is what the request asked for."""
     chat = endpoint == CHAT
     position = LEG if leg else FRESH
@@ -66,11 +79,11 @@ def script_of(death: Death, endpoint: str, *, leg: bool = False, streaming: bool
             partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
             AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
             form=Form(usage_asked=True, prompt_tokens=PROMPT_TOKENS),
-            whole=lambda: (respond("json_200", answer_for(endpoint)).wire, NOTHING),
+            whole=lambda: whole_of(endpoint),
             streaming=streaming,
         )
     )
-    return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else 600))
+    return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else most))
 
 
 def played(events: list[Event]) -> Response:

@@ -9,6 +9,9 @@ import msgspec
 
 from inference_lab.core.tokens import ANY_WORD, decode, encode, parts_of, spell
 
+JOINED_WORDS = 1024
+"""So many words are written at once; their ids take milliseconds."""
+
 Channel = Literal["text", "reasoning", "call"]
 
 
@@ -60,22 +63,31 @@ class Run(msgspec.Struct, frozen=True):
             text = f" {letters}{index:04d}" if index and index % 8 != 7 else spell(letters, index)
             yield Piece(channel, text, text, 1, 1)
 
-    def joined(self) -> Piece:
-        """All of the words in one piece.
+    @property
+    def end(self) -> int:
+        """The word behind the last.
 
         Raises:
             ValueError: they have no end.
         """
         if self.stop is None:
             raise ValueError("words without end are no piece")
+        return self.stop
+
+    def joined(self) -> Piece:
+        """All of the words in one piece.
+
+        Raises:
+            ValueError: they have no end.
+        """
         # Eight words by eight, the last of which has the accent: an eighth of what a piece for each costs.
-        first = min(self.stop, (self.start + 7) // 8 * 8 or 8)
-        last = max(first, self.stop // 8 * 8)
+        first = min(self.end, (self.start + 7) // 8 * 8 or 8)
+        last = max(first, self.end // 8 * 8)
         eight = "".join(f" {self.letters}%04d" for _ in range(8)) + spell(self.letters, 7)[-1]
         text = "".join(spell(self.letters, index) for index in range(self.start, first))
         text += eight * ((last - first) // 8) % tuple(range(first, last))
-        text += "".join(spell(self.letters, index) for index in range(last, self.stop))
-        words = self.stop - self.start
+        text += "".join(spell(self.letters, index) for index in range(last, self.end))
+        words = self.end - self.start
         return Piece(self.channel, text, text, words, words, call=self.call)
 
     def framed(self, start: int, stop: int, before: bytes, after: bytes) -> list[bytes]:
@@ -97,8 +109,16 @@ class Pieces(msgspec.Struct, frozen=True):
         return chain.from_iterable(part if isinstance(part, Run) else (part,) for part in self.segments)
 
     def joined(self) -> Iterator[Piece]:
-        """The same with each run in one piece: what an answer that is no stream is made of."""
-        return (part.joined() if isinstance(part, Run) else part for part in self.segments)
+        """The same with many words of a run in one piece: what an answer that is no stream is made of."""
+        for part in self.segments:
+            if isinstance(part, Piece):
+                yield part
+                continue
+            stop = part.end
+            for start in range(part.start, stop, JOINED_WORDS) or (stop,):
+                yield msgspec.structs.replace(
+                    part, start=start, stop=min(stop, start + JOINED_WORDS)
+                ).joined()
 
     @property
     def words(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from itertools import accumulate, cycle, islice, repeat
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _E_ACUTE: Final = "é"
 _VARIED: Final = (1, 2, 4)
+_JOINED_WORDS: Final = 16
+"""From so many on it pays to write the words of a frame together."""
 _BURST_FRAMES: Final = 64
 _PACED_FRAMES: Final = 16
 """Of a stream that has time: some kilobytes, which each of thousands holds."""
@@ -112,14 +115,13 @@ def frames_from(
 ) -> Iterator[Piece]:
     """The pieces of the frames from `place` on, each one frame's worth; up to so many `words` of the answer."""
     start = words_in(place, tokens_per_frame)
-    single = iter(pieces.starting_at(start))
-    if words is not None:
-        single = islice(single, max(0, words - start))
+    rest = pieces.starting_at(start)
+    left = None if words is None else max(0, words - start)
     if tokens_per_frame == 1:
-        return single
+        return islice(rest, left)
     if isinstance(tokens_per_frame, str):
-        return _merged(single, islice(cycle(_VARIED), place % len(_VARIED), None))
-    return _merged(single, repeat(tokens_per_frame))
+        return _merged(rest, left, islice(cycle(_VARIED), place % len(_VARIED), None))
+    return _merged(rest, left, repeat(tokens_per_frame))
 
 
 def bursts(
@@ -151,14 +153,25 @@ def bursts(
         left -= stop - part.start
 
 
-def _merged(pieces: Iterator[Piece], sizes: Iterator[int]) -> Iterator[Piece]:
-    """So many pieces in one, of one channel each: a frame has a place for one only."""
-    ahead = next(pieces, None)
+def _merged(pieces: Pieces, left: int | None, sizes: Iterator[int]) -> Iterator[Piece]:
+    """So many pieces in one, of one channel each: a frame has a place for one only; up to so many are `left`."""
+    parts = deque(part for part in pieces.segments if isinstance(part, Piece) or part.start != part.stop)
     for size in sizes:
+        wanted = size if left is None else min(size, left)
         group: list[Piece] = []
-        while ahead is not None and len(group) < size and ahead.channel == (group or [ahead])[0].channel:
-            group.append(ahead)
-            ahead = next(pieces, None)
+        while parts and wanted and parts[0].channel == (group or parts)[0].channel:
+            part = parts.popleft()
+            if isinstance(part, Run):
+                count = wanted if part.stop is None else min(wanted, part.stop - part.start)
+                if part.start + count != part.stop:
+                    parts.appendleft(msgspec.structs.replace(part, start=part.start + count))
+                part = msgspec.structs.replace(part, stop=part.start + count)
+                group += (part.joined(),) if count >= _JOINED_WORDS else part
+            else:
+                count = 1
+                group.append(part)
+            wanted -= count
+            left = None if left is None else left - count
         if not group:
             return
         yield msgspec.structs.replace(

@@ -18,6 +18,8 @@ from inference_lab.core.faults.errors import error_block, said_by_error
 from inference_lab.core.faults.silence import beats_behind, hangs_with_beats
 from inference_lab.core.stream.answer_frames import comments
 from inference_lab.core.stream.events import (
+    TURN,
+    TURN_BYTES,
     UNREADABLE,
     Burst,
     Draft,
@@ -69,7 +71,15 @@ def _swap(frames: Drafts, scene: Scene) -> Drafts:
     for event in frames:
         yield event
         if isinstance(event, FaultPoint):
-            yield from [*islice(frames, scene.death.sequence.number)][::-1]
+            held: list[Draft] = []
+            new_bytes = 0
+            for frame in islice(frames, scene.death.sequence.number):
+                held.append(frame)
+                new_bytes += len(frame.data) if isinstance(frame, Frame) else 0
+                if new_bytes >= TURN_BYTES:
+                    new_bytes = 0
+                    yield TURN
+            yield from reversed(held)
 
 
 def _repeat(frames: Drafts, scene: Scene) -> Drafts:

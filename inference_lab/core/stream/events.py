@@ -1,6 +1,7 @@
 """The events of a script: what a response does, as values, before any socket is involved.
 
-Two more stand only inside the making of a script: a torn frame before it is cut, and the fault point.
+Two more stand only inside the making of a script: a torn frame before it is cut, and the fault point. A `Turn` is for
+who carries the script out, and shows nowhere.
 """
 
 from __future__ import annotations
@@ -199,8 +200,17 @@ class FaultPoint(msgspec.Struct, frozen=True, gc=False):
 
 FAULT_POINT: Final = FaultPoint()
 
-Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close
-Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Torn | FaultPoint
+
+class Turn(msgspec.Struct, frozen=True, gc=False):
+    """What comes next takes long to make, and only a part of it is made: the others may have their turn."""
+
+
+TURN: Final = Turn()
+TURN_BYTES: Final = 65_536
+"""After so much has been made and held there is a `Turn`: a thousand frames of a word, or nine of a thousand words."""
+
+Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Turn
+Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Turn | Torn | FaultPoint
 
 _Of = TypeVar("_Of", Event, Draft)
 

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.stream.events import NOTHING, Draft, Event, FaultPoint, Frame, Pause, Raw, Torn
+from inference_lab.core.stream.events import (
+    NOTHING,
+    TURN,
+    TURN_BYTES,
+    Draft,
+    Event,
+    FaultPoint,
+    Frame,
+    Pause,
+    Raw,
+    Torn,
+    Turn,
+)
 from inference_lab.core.stream.sse import is_read
 
 if TYPE_CHECKING:
@@ -47,38 +59,63 @@ def segmented(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
 
 def _whole(events: Iterator[Draft]) -> Iterator[Draft]:
     """Everything in one piece, sent when its last frame is due. Whoever asks for it has counted what it comes to."""
-    data: list[bytes] = []
-    told = NOTHING
+    group = _Group()
     waited_ms = 0
     for event in events:
         if isinstance(event, Frame):
-            data.append(event.data)
-            told += event.said
+            if group.take(event):
+                yield TURN
         elif isinstance(event, Pause):
             waited_ms += event.ms
         else:
             yield event
     if waited_ms:
         yield Pause(waited_ms)
-    if data:
-        yield Frame(b"".join(data), alone=True, said=told)
+    if group.data:
+        yield group.joined()
 
 
 def _joined(events: Iterator[Draft], count: int) -> Iterator[Draft]:
     """`count` frames a piece, sent when its last frame is due."""
-    group: list[bytes] = []
-    told = NOTHING
+    group = _Group()
     for event in events:
         if not isinstance(event, Frame):
             yield event
             continue
-        group.append(event.data)
-        told += event.said
-        if len(group) == count:
-            yield Frame(b"".join(group), alone=True, said=told)
-            group, told = [], NOTHING
-    if group:
-        yield Frame(b"".join(group), alone=True, said=told)
+        if group.take(event):
+            yield TURN
+        if len(group.data) == count:
+            yield group.joined()
+            group = _Group()
+    if group.data:
+        yield group.joined()
+
+
+class _Group:
+    """Frames that become one."""
+
+    def __init__(self) -> None:
+        self.data: list[bytes] = []
+        self._told = NOTHING
+        self._calls: list[tuple[int, str]] = []  # beside it, since a sum of tuples copies them all each time
+        self._new_bytes = 0
+
+    def take(self, frame: Frame) -> bool:
+        """Hold one more; whether so much has come since the last time that the others should have a turn."""
+        self.data.append(frame.data)
+        self._told = self._told.then(frame.said)
+        self._calls += frame.said.calls
+        self._new_bytes += len(frame.data)
+        if self._new_bytes < TURN_BYTES:
+            return False
+        self._new_bytes = 0
+        return True
+
+    def joined(self) -> Frame:
+        told = self._told
+        if self._calls:
+            told = msgspec.structs.replace(told, calls=tuple(self._calls))
+        return Frame(b"".join(self.data), alone=True, said=told)
 
 
 def _cut(events: Iterator[Draft], segment: str) -> Iterator[Draft]:
@@ -108,6 +145,9 @@ def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
     for event in pieces:
         if isinstance(event, Pause):
             due_ms += event.ms
+            continue
+        if isinstance(event, Turn):
+            yield event
             continue
         start_ms = max(due_ms, now_ms)
         if isinstance(event, FaultPoint):
@@ -188,6 +228,9 @@ def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
                 yield Raw(_AT_FAULT_POINT[error])
                 is_broken = True
             error = "none"
+            continue
+        if isinstance(event, Turn):
+            yield event
             continue
         if is_broken and not isinstance(event, Torn):
             yield _unread(event)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -20,16 +21,16 @@ from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
-from inference_lab.core.stream.events import NOTHING, Frame, Head, Pause, Raw, single
+from inference_lab.core.stream.events import NOTHING, TURN, Frame, Head, Pause, Raw, Turn, single
 from inference_lab.core.stream.script import fault_script
 from inference_lab.core.stream.source import AnswerSource, answer_of
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from inference_lab.core.faults.directive import Fault
-    from inference_lab.core.stream.events import Event
+    from inference_lab.core.stream.events import Event, Said
 
 WORDS: Final = 8
 """How many words the whole answer of the shown request has."""
@@ -47,6 +48,19 @@ Value: TypeAlias = dict[str, object]
 
 
 def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS) -> list[Value]:
+    """As `preview_in_turns`, at once."""
+    values: list[Value] = []
+
+    def take() -> Generator[Turn]:
+        values.extend((yield from preview_in_turns(directive, chat=chat, incidents=incidents)))
+
+    deque(take(), maxlen=0)
+    return values
+
+
+def preview_in_turns(
+    directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS
+) -> Generator[Turn, None, list[Value]]:
     """What each element of a directive is answered with: `leg`, `progress`, `fault`, `events` and `end`.
 
     `leg` is the leg whose fate it is, `progress` where in the answer that begins. An element that is for some requests
@@ -64,8 +78,9 @@ def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCI
     for fault, (leg, progress) in islice(zip(plan.elements, _legs(plan), strict=True), MOST_LEGS):
         if left_bytes <= 0:
             break
-        value, sent_bytes = _element(leg, fault, progress, left_bytes, chat=chat)
+        value, sent_bytes = yield from _element(leg, fault, progress, left_bytes, chat=chat)
         values.append(value)
+        yield TURN
         left_bytes -= sent_bytes
     more = len(plan.elements) - len(values)
     return [*values, {"more": more}] if more else values
@@ -80,7 +95,9 @@ def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
         progress += words or 0
 
 
-def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat: bool) -> tuple[Value, int]:
+def _element(
+    number: int, fault: Fault, progress: int, most_bytes: int, *, chat: bool
+) -> Generator[Turn, None, tuple[Value, int]]:
     """An element's value, and how many bytes it sends, as far as it is shown."""
     fault = fault.in_stream()
     leg: Value = {"leg": number, "progress": progress}
@@ -92,9 +109,13 @@ def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat:
         return {**leg, "events": [], "end": "as the engine answers"}, 0
     events: list[Value] = []
     end = None
-    sent_bytes = 0
+    count = sent_bytes = 0
     chunked = True
-    for event in islice(single(_script(on_leg, progress, chat=chat)), MOST_EVENTS):
+    for event in single(_script(on_leg, progress, chat=chat)):
+        if isinstance(event, Turn):
+            yield event
+            continue
+        count += 1
         if isinstance(event, Close):
             end = event.value
         elif isinstance(event, Head):
@@ -106,7 +127,7 @@ def _element(number: int, fault: Fault, progress: int, most_bytes: int, *, chat:
             kind = "raw" if isinstance(event, Raw) else "chunk" if chunked else "bytes"
             events.append({kind: _shown(event.data)})
             sent_bytes += len(event.data)
-        if sent_bytes >= most_bytes:
+        if sent_bytes >= most_bytes or count >= MOST_EVENTS:
             break
     return {**leg, "events": events, "end": end}, sent_bytes
 
@@ -136,13 +157,15 @@ def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
             partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
             source,
             form=Form(usage_asked=True, prompt_tokens=len(encode(_PROMPT)) + progress),  # a word is a token
-            whole=lambda: (
-                msgspec.json.encode({"id": completion.id, "object": "the whole answer"}),
-                NOTHING,
-            ),
+            whole=lambda: _whole(completion),
         )
     except ValueError as error:
         raise ValueError(f"{fault.mode}: {error}") from None
+
+
+def _whole(completion: Completion) -> Generator[Turn, None, tuple[bytes, Said]]:
+    yield from ()
+    return msgspec.json.encode({"id": completion.id, "object": "the whole answer"}), NOTHING
 
 
 def _head(head: Head) -> Value:

@@ -6,7 +6,7 @@ Pure and lazy: the same arguments give the same events for ever, in constant mem
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, zip_longest
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
@@ -14,17 +14,13 @@ import msgspec
 from inference_lab.core.apis.dialects import LAB, Dialect
 from inference_lab.core.faults.constraints import COUNTED_FRAMES
 from inference_lab.core.faults.death import HEALTHY, Close, Death, at_defaults, changed
-from inference_lab.core.faults.errors import DEFAULT_CODE, DEFAULT_MESSAGE
-from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
-from inference_lab.core.faults.streaming import OPENED_KEYS
-from inference_lab.core.faults.values import Bare
 from inference_lab.core.stream import framing, sse
 from inference_lab.core.stream.answer_frames import AnswerFrames
 from inference_lab.core.stream.content import Cut, bursts
 from inference_lab.core.stream.edits import Scene, edited
 from inference_lab.core.stream.events import (
-    AN_ERROR,
-    NOTHING,
+    TURN,
+    TURN_BYTES,
     Await,
     Burst,
     Draft,
@@ -35,21 +31,21 @@ from inference_lab.core.stream.events import (
     Pause,
     Raw,
     Said,
+    Turn,
     single,
 )
 from inference_lab.core.stream.stream_checks import check_stream
+from inference_lab.core.stream.whole_answer import answered, head_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from inference_lab.core.answer.pieces import Pieces
     from inference_lab.core.apis.contract import Counts, Form, StreamWriter
     from inference_lab.core.stream.content import Source
+    from inference_lab.core.stream.whole_answer import Whole
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
-_CLOSING: Final = (b"connection", b"close")
-_JSON_TYPE: Final = b"application/json"
-_HTML_TYPE: Final = b"text/html"
 _TORN_CHUNK_SIZE: Final = 0x200
 
 # What each close adds to the stream, and the ending it comes to.
@@ -94,7 +90,7 @@ def fault_script(
     source: Source,
     *,
     form: Form,
-    whole: Callable[[], tuple[bytes, Said]],
+    whole: Whole,
     streaming: bool = True,
 ) -> Iterator[Event]:
     """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed, and what it says.
@@ -103,12 +99,13 @@ def fault_script(
 
     Raises:
         ValueError: what only shows when the script is made: a tear or a padding that the frame does not allow, a
-            channel the answer has left. It is raised before the first event.
+            channel the answer has left. It is raised before the first event; after the turns that come first, where
+            a long stream is counted before its head.
     """
     if death.at == "request":
         events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif not death.may_stream or not (streaming or death.answer_as == "sse"):
-        events = _answered(death, writer_of(form), whole)
+        events = _begun(answered(death, writer_of(form), whole))
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
@@ -166,18 +163,41 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
         pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
         if len(list(islice(pieces, 2))) < 2:
             raise ValueError("gap_ms changes nothing in this stream, which is one piece")
-    content_length, readable_bytes = None, None
     if death.length != "none" or death.segment == "whole":
-        size = _measure(sse.respelled(stream(death), death), death)
-        if death.length != "none":
-            offset = 0 if death.length == "both" else int(death.length)
-            content_length = size + offset
-            if content_length < 0:
-                raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
-            readable_bytes = content_length if offset < 0 else None
+        return _begun(_counted(death, dialect, drafts, sse.respelled(stream(death), death)))
+    head = head_of(death, dialect, dialect.content_type, chunked=death.close != "eof")
+    return chain((head,), framing.broken(_spelled(drafts, death), death))
+
+
+def _counted(
+    death: Death, dialect: Dialect, drafts: Iterator[Draft], body: Iterator[Draft]
+) -> Iterator[Event]:
+    """The events of `drafts` once its bytes are counted, which is done in `body`."""
+    size = yield from _measure(body, death)
+    content_length, readable_bytes = None, None
+    if death.length != "none":
+        offset = 0 if death.length == "both" else int(death.length)
+        content_length = size + offset
+        if content_length < 0:
+            raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
+        readable_bytes = content_length if offset < 0 else None
     chunked = death.close != "eof" and death.length in {"none", "both"}
-    head = _head(death, dialect, dialect.content_type, chunked=chunked, content_length=content_length)
-    return chain((head,), framing.broken(_spelled(drafts, death, readable_bytes), death))
+    yield head_of(death, dialect, dialect.content_type, chunked=chunked, content_length=content_length)
+    yield from framing.broken(_spelled(drafts, death, readable_bytes), death)
+
+
+def _begun(events: Iterator[Event]) -> Iterator[Event]:
+    """The events, the first of which is made now."""
+    return chain((next(events),), events)
+
+
+def from_head_on(script: Iterator[Event]) -> Generator[Event, None, Iterator[Event]]:
+    """The script without the turns before its first event, in which it may still be refused."""
+    for event in script:
+        if not isinstance(event, Turn):
+            return chain((event,), script)
+        yield event
+    return script
 
 
 def _spelled(events: Iterator[Draft], death: Death, readable_bytes: int | None = None) -> Iterator[Draft]:
@@ -200,108 +220,41 @@ def _require_effect(death: Death, key: str, stream: Callable[[Death], Iterator[D
     on_any = segment in {"whole", 1} or key == "final_blank"
     without = msgspec.structs.replace(probe, **{key: getattr(HEALTHY, key)})
     try:
-        has_effect = _first_pieces(probe, stream) != ([] if on_any else _first_pieces(without, stream))
+        others: Iterator[bytes] = iter(()) if on_any else _first_pieces(without, stream)
+        has_effect = any(one != other for one, other in zip_longest(_first_pieces(probe, stream), others))
     except ValueError:  # a tear for which the frame is long enough only as it is spelled and numbered
         return
     if not has_effect:
         raise ValueError(f"{key} changes nothing in this stream, which has no place for it")
 
 
-def _first_pieces(death: Death, stream: Callable[[Death], Iterator[Draft]]) -> list[bytes]:
-    pieces = _spelled(islice(single(stream(death)), _PROBED), death)
-    return [piece.data for piece in pieces if isinstance(piece, Frame)]
+def _first_pieces(death: Death, stream: Callable[[Death], Iterator[Draft]]) -> Iterator[bytes]:
+    """Made one by one, since most often the first shows the difference."""
+    drafts = (draft for draft in single(stream(death)) if not isinstance(draft, Turn))
+    return (piece.data for piece in _spelled(islice(drafts, _PROBED), death) if isinstance(piece, Frame))
 
 
-def _measure(events: Iterator[Draft], death: Death) -> int:
+def _measure(events: Iterator[Draft], death: Death) -> Generator[Turn, None, int]:
     """The bytes of a body.
 
     Raises:
         ValueError: more frames than are counted, or more bytes than are sent in one piece.
     """
-    size = 0
-    for number, event in enumerate(event for event in events if isinstance(event, Frame)):
-        size += len(event.data)
-        if number >= COUNTED_FRAMES:
-            raise ValueError(f"a stream that is counted first has at most {COUNTED_FRAMES} frames")
-        if death.segment == "whole" and size > MOST_WHOLE_BYTES:
-            raise ValueError(f"segment=whole takes a stream of at most {MOST_WHOLE_BYTES} bytes")
+    size = number = turn_bytes = 0
+    for event in events:
+        if isinstance(event, Turn):
+            yield event
+        elif isinstance(event, Frame):
+            number += 1
+            size += len(event.data)
+            if number > COUNTED_FRAMES:
+                raise ValueError(f"a stream that is counted first has at most {COUNTED_FRAMES} frames")
+            if death.segment == "whole" and size > MOST_WHOLE_BYTES:
+                raise ValueError(f"segment=whole takes a stream of at most {MOST_WHOLE_BYTES} bytes")
+            if size - turn_bytes >= TURN_BYTES:
+                turn_bytes = size
+                yield TURN
     return size
-
-
-def _head(
-    death: Death, dialect: Dialect, kind: bytes, *, chunked: bool = True, content_length: int | None = None
-) -> Head:
-    """The head of a stream, or of what begins like one; its content type is `kind` unless the death has its own."""
-    kind = kind if death.content_type is None else death.content_type.encode("ascii")
-    headers = [(b"content-type", kind), *dialect.headers]
-    if death.encoding in {"gzip", "gzip_truncated"}:
-        headers.append((b"content-encoding", b"gzip"))
-    if death.close in {"fin_close", "eof"}:
-        headers.append(_CLOSING)
-    idle_ms = death.idle_ms if death.close == "idle_close" else None
-    return Head(200, tuple(headers), chunked, content_length, idle_ms)
-
-
-def _answered(death: Death, writer: StreamWriter, whole: Callable[[], tuple[bytes, Said]]) -> Iterator[Event]:
-    """A response that is no stream, though it may begin like one."""
-    kind, body, told = _body(death, whole)
-    if not at_defaults(death, OPENED_KEYS):
-        yield _head(death, writer.dialect, kind or writer.dialect.content_type)
-    else:
-        yield _whole_head(death, kind, len(body))
-    block = HEARTBEATS.get(death.heartbeat)
-    beat = writer.empty() if block is None else Frame(block, part=Part.PING)
-    yield from silence(death, death.ttft_ms, beat)
-    if body:
-        # Behind a heartbeat it is a line that is no field, which a reader of events passes over.
-        yield Frame(body, said=NOTHING if beats_in(death, death.ttft_ms) else told)
-    yield from beats_behind(death, beat)
-
-
-def _whole_head(death: Death, kind: bytes, size: int) -> Head:
-    headers = [(b"content-type", kind)] if kind else []
-    if death.retry_after is not None:
-        headers.append((b"retry-after", str(death.retry_after).encode("ascii")))
-    # RFC 9110 section 8.6: no content-length in a 204, and in a 304 only that of the 200 it stands for.
-    content_length = None if death.status in {204, 304} else size
-    return Head(death.status, tuple(headers), chunked=False, content_length=content_length)
-
-
-def _body(death: Death, whole: Callable[[], tuple[bytes, Said]]) -> tuple[bytes, bytes, Said]:
-    """Its content type, its bytes and what it says."""
-    if death.status != HEALTHY.status:
-        if death.body == "html":
-            return _HTML_TYPE, _html(death.status), AN_ERROR
-        if death.body == "empty":
-            return b"", b"", NOTHING
-        return _JSON_TYPE, _error_json(death, nested=death.body == "json"), AN_ERROR
-    if death.answer_as == "json_error":
-        return _JSON_TYPE, _error_json(death, nested=True), AN_ERROR
-    if death.answer_as == "html":
-        return _HTML_TYPE, _html(502), AN_ERROR
-    if death.answer_as == "empty":
-        return b"", b"", NOTHING
-    return (_JSON_TYPE, *whole())
-
-
-def _html(status: int) -> bytes:
-    return b"<html><head><title>%d</title></head><body><h1>%d</h1></body></html>\n" % (status, status)
-
-
-def _error_json(death: Death, *, nested: bool) -> bytes:
-    """An OpenAI error; `nested` false: its fields alone."""
-    status = DEFAULT_CODE if death.status == HEALTHY.status else death.status
-    code: object = status if death.code is None else death.code
-    kind = "rate_limit_error" if death.status == 429 else "server_error"
-    error: dict[str, object] = {
-        "message": DEFAULT_MESSAGE if death.message is None else death.message,
-        "type": kind if death.type is None else death.type,
-    }
-    if nested:
-        error["param"] = None
-    if not (isinstance(code, Bare) and code.word == "absent"):
-        error["code"] = None if isinstance(code, Bare) else code
-    return msgspec.json.encode({"error": error} if nested else error)
 
 
 def healthy_script(

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
-from inference_lab.core.stream.events import NOTHING, Draft, Frame, Raw, Torn
+from inference_lab.core.stream.events import NOTHING, Draft, Frame, Raw, Torn, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,6 +49,8 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
                 part = torn(whole, speller.death)
                 told = event.said if is_read(whole, len(part)) else NOTHING
                 held = Frame(speller.before() + part, said=told)
+        elif isinstance(event, Turn):
+            yield event
         elif held is None or isinstance(event, Raw):
             if held is not None:
                 yield held
