@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.faults.death import Close
-from inference_lab.core.stream.events import Await, Burst, Event, Frame, Pause, Raw, single
+from inference_lab.core.stream.events import ONE_WORD, Await, Burst, Event, Frame, Pause, Raw, single
 from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
 from tests.support.memory import GET, Stage, body_of
@@ -41,6 +41,24 @@ def test_each_frame_is_written_when_it_is_due_and_not_before() -> None:
     transport.clear()
     stage.clock.advance(0.125)
     assert transport.value() == A_FRAME
+
+
+def test_the_time_between_content_frames_is_counted_without_what_they_waited_for_before_and_after() -> None:
+    def content() -> Iterator[Event]:
+        yield Pause(500)
+        for _ in range(3):
+            yield Frame(b"abc", said=ONE_WORD)
+            yield Pause(125)
+        yield Close.TERMINATOR
+
+    stage = Stage(content)
+    channel, _ = stage.connect()
+    channel.dataReceived(GET)
+    (player,) = stage.players
+    for _ in range(7):
+        stage.clock.advance(0.125)
+    assert (player.content_frames, player.speaking_us) == (3, 250_000)
+    assert player.request.model.further_us.sum_us == 250_000
 
 
 def test_deadlines_are_absolute_so_a_late_wake_up_is_caught_up_in_one_write() -> None:
