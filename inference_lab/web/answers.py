@@ -238,7 +238,7 @@ class Answers:
         first = next(script)
         if not isinstance(first, Turn):
             return play(chain((first,), script))
-        return in_slices(request.channel.site.endings.pacer, from_head_on(script)).addCallback(play)
+        return in_slices(request.channel.site.pacer, from_head_on(script)).addCallback(play)
 
     def _fault(
         self,
@@ -372,7 +372,7 @@ class Answers:
             if request.recording is not None:
                 request.recording.says(said_of_whole(plan.pieces, plan.finish, told.json()))
             whole = endpoint.whole(accepted.body, completion, prompt, plan, told)
-            written = in_slices(request.channel.site.endings.pacer, whole)
+            written = in_slices(request.channel.site.pacer, whole)
             return written.addCallback(lambda data: request.prepare_json(200, data))
 
         written = answer.addCallback(write)

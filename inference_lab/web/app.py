@@ -109,7 +109,7 @@ class Lab:
         """Answer a request for embeddings."""
         self._checks.refuse_fault(request)
         asked = Embeddings(whole_body(request), self._models)
-        return _json(request, await asked.answer(request.channel.site.endings.pacer.clock))
+        return _json(request, await asked.answer(request.channel.site.pacer.clock))
 
     @app.route("/tokenize", methods=["POST"])
     def tokenize(self, request: LabRequest) -> bytes | Deferred[bytes]:

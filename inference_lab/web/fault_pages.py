@@ -36,6 +36,6 @@ async def fault_page(request: LabRequest, directive: str, incidents: Incidents) 
         raise invalid_request("endpoint is neither chat nor completions", "endpoint")
     try:
         turns = preview_in_turns(directive, chat=_ENDPOINTS[endpoint], incidents=incidents)
-        return await in_slices(request.channel.site.endings.pacer, turns)
+        return await in_slices(request.channel.site.pacer, turns)
     except ValueError as error:
         raise bad_directive(str(error), param="directive") from None

@@ -1,4 +1,4 @@
-"""Requests that are on their way in: how long each may take, and how many bytes they may hold together."""
+"""Requests that are on their way in: how long each may take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
 
-    from inference_lab.wire.http import LabChannel
+    from inference_lab.wire.connection import Connection
     from inference_lab.wire.pacer import Pacer
 
 BODY_RATE: Final = 500
@@ -28,22 +28,22 @@ class Arrivals:
         self.timeout_us: Final = timeout_us
         self.body_bytes: Final = BODY_RATE * timeout_us // 1_000_000
         """What a body must bring in that time, to be given the same again."""
-        self._due_us: dict[LabChannel, int] = {}
+        self._due_us: dict[Connection, int] = {}
         self._timer: IDelayedCall | None = None
 
-    def begin(self, channel: LabChannel) -> None:
+    def begin(self, channel: Connection) -> None:
         """The time of a request begins, unless it has."""
         if channel not in self._due_us:
             self._due_us[channel] = self._pacer.now_us() + self.timeout_us
             if self._timer is None:
                 self._arm()
 
-    def renew(self, channel: LabChannel) -> None:
+    def renew(self, channel: Connection) -> None:
         """The time begins anew."""
         self._due_us.pop(channel, None)
         self.begin(channel)
 
-    def end(self, channel: LabChannel) -> None:
+    def end(self, channel: Connection) -> None:
         """The request is there, or nothing is expected any more."""
         self._due_us.pop(channel, None)
 
@@ -68,22 +68,3 @@ class Arrivals:
             channel.arrives_too_slowly()
         if self._due_us and self._timer is None:
             self._arm()
-
-
-class Bodies:
-    """Counts the bytes of all requests that are not answered yet, up to a limit."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes: Final = limit_bytes
-        self.held_bytes = 0
-
-    def take(self, size: int) -> bool:
-        """Whether there is room for so many bytes more, which are counted then."""
-        if self.held_bytes + size > self.limit_bytes:
-            return False
-        self.held_bytes += size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """So many bytes are held no more."""
-        self.held_bytes -= size

@@ -15,7 +15,8 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.core.errors import too_slow
-from inference_lab.wire.arrivals import Arrivals, Bodies
+from inference_lab.wire.arrivals import Arrivals
+from inference_lab.wire.bodies import Bodies
 from inference_lab.wire.origins import Origins
 from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from inference_lab.wire.drain import Drain
     from inference_lab.wire.endings import Endings
+    from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.recording import Recorder
 
 PIPELINED_LIMIT_BYTES: Final = 65_536
@@ -246,7 +248,7 @@ class LabChannel(http.HTTPChannel):
 
     def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
-            self._watch = self.site.endings.watch(self.transport)
+            self._watch = self.site.watch(self.transport)
 
     def _dismiss(self) -> None:
         """Close our side, and for a while read and drop what comes.
@@ -326,6 +328,15 @@ class LabSite(server.Site):
         self.line = Line(endings.pacer)
         self.connections: set[LabChannel] = set()
         self._emptied: Deferred[None] | None = None
+
+    @property
+    def pacer(self) -> Pacer:
+        """The site's deadlines."""
+        return self.endings.pacer
+
+    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - Twisted types it as ITransport only
+        """Reset a reader that takes nothing of what is there for it."""
+        return self.endings.watch(transport)
 
     def seconds_left(self) -> int | None:
         """Until the server is gone, rounded up and at least 1; None while nothing is planned."""

@@ -56,7 +56,7 @@ class Pieces:
         """The reader is slow, and from now on is expected to take something."""
         self._is_paused = True
         if self._watch is None:
-            self._watch = self._request.channel.site.endings.watch(self._request.transport)
+            self._watch = self._request.channel.site.watch(self._request.transport)
 
     def resumeProducing(self) -> None:  # noqa: N802 - IPushProducer
         """The reader has caught up."""

@@ -25,14 +25,13 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
+    from twisted.web.http_headers import Headers
 
     from inference_lab.core.journal.row import Peer
     from inference_lab.core.journal.sent import Leg
     from inference_lab.core.stream.events import Said
-    from inference_lab.wire.http import LabChannel
+    from inference_lab.wire.connection import Connection
     from inference_lab.wire.pacer import Pacer
-    from inference_lab.wire.player import Player
-    from inference_lab.wire.request import LabRequest
 
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
@@ -51,10 +50,46 @@ class Rows(Protocol):
         """Take rows; at once, and never failing. Those whose numbers are `awaited` have ended and come once more."""
 
 
+class Counted(Protocol):
+    """A stream that counts what it sends: a player."""
+
+    frames: int
+    calls: SentCalls
+
+    @property
+    def said(self) -> Said:
+        """What has been said so far."""
+
+    @property
+    def last_content_us(self) -> int | None:
+        """When the last content frame went out, on the pacer's clock."""
+
+    @property
+    def last_four_us(self) -> int | None:
+        """What the last four content frames took, from the first of them to the last."""
+
+
+class Recorded(Protocol):
+    """What is known of a request when its head is complete."""
+
+    method: bytes
+    path: bytes
+    clientproto: bytes
+    requestHeaders: Headers  # noqa: N815 - Twisted's name
+    transport: Any
+
+    @property
+    def channel(self) -> Connection:
+        """Its connection."""
+
+    def getHost(self) -> Any:  # noqa: ANN401, N802 - Twisted's
+        """The address that it came to."""
+
+
 class Recording:
     """One request: what is known of it so far. The web layer tells what it finds out, by a row's field names."""
 
-    def __init__(self, recorder: Recorder, number: int, request: LabRequest) -> None:
+    def __init__(self, recorder: Recorder, number: int, request: Recorded) -> None:
         self._recorder = recorder
         self.number = number
         # One right behind the other: what comes later is told in milliseconds after both.
@@ -83,7 +118,7 @@ class Recording:
         self._leg: Leg | None = None
         self._said = NOTHING
         self._calls = SentCalls()
-        self._player: Player | None = None
+        self._player: Counted | None = None
         self._read: Callable[[], dict[str, Any]] | None = None
         self._is_shown = False  # as one that has ended
         self._settles_until_us = 0
@@ -116,7 +151,7 @@ class Recording:
         self._said = said
         self._calls.take(said.calls)
 
-    def plays(self, player: Player) -> None:
+    def plays(self, player: Counted) -> None:
         """It is a stream, which counts for itself; from now on the journal shows it."""
         self._player = player
         self.open()
@@ -254,13 +289,13 @@ class Recorder:
         self._news: dict[int, Recording] = {}
         self._begun: dict[int, Row] = {}  # of what has ended meanwhile, but is not written as ended yet
         self._batch: IDelayedCall | None = None
-        self._settling: dict[LabChannel, list[Recording]] = {}
+        self._settling: dict[Connection, list[Recording]] = {}
         self._timer: IDelayedCall | None = None
         self._is_late = False  # the timer is that of readers that take their time
         self.has_ended = False
         """Nobody waits for anything any more: rows are handed over at once."""
 
-    def begin(self, request: LabRequest) -> Recording | None:
+    def begin(self, request: Recorded) -> Recording | None:
         """A recording of `request`, unless it looks at the server rather than ask it for something."""
         path = request.path
         if path in {b"/health", b"/metrics"} or path.startswith(b"/lab/"):
@@ -298,7 +333,7 @@ class Recorder:
             self._timer.reset(_SETTLE_S)
         self._is_late = False
 
-    def _settle_on(self, channel: LabChannel) -> None:
+    def _settle_on(self, channel: Connection) -> None:
         left = [recording for recording in self._settling.pop(channel, ()) if not recording.settle()]
         if left:
             self._settling[channel] = left

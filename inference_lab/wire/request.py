@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.core.stream.events import Head
-    from inference_lab.wire.http import LabChannel
+    from inference_lab.wire.connection import Connection
     from inference_lab.wire.recording import Recording
 
 # What Twisted's table has not, of the statuses that providers answer with: clients show the words in their exceptions.
@@ -91,7 +91,7 @@ class LabRequest(server.Request):
         "tally",
         "trigger",
     )
-    channel: LabChannel
+    channel: Connection  # type: ignore[assignment] # what Twisted types as its own
     defaultContentType = None  # every response sets its own, or has no body
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - handed on to Twisted

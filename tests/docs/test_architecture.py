@@ -1,4 +1,4 @@
-"""The structure that docs/architecture.md promises: tests that lean on nothing of each other.
+"""The structure that docs/architecture.md promises: no circle of imports, and tests that lean on nothing of each other.
 
 The rings themselves are import contracts in pyproject.toml, which name every module and are checked by scripts/check.
 """
@@ -6,7 +6,10 @@ The rings themselves are import contracts in pyproject.toml, which name every mo
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.support.paths import ROOT
 
@@ -35,6 +38,15 @@ def graph_of(folder: str) -> dict[str, set[str]]:
                 imported.update(one if one in names else str(node.module) for one in inside)
         graph[name] = imported
     return graph
+
+
+def test_no_module_imports_itself_by_a_detour_not_even_for_types() -> None:
+    graph = graph_of("inference_lab")
+    sorter = TopologicalSorter({name: imports & graph.keys() - {name} for name, imports in graph.items()})
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_tests_import_what_they_share_from_its_own_place() -> None:

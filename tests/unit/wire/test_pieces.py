@@ -33,7 +33,7 @@ class Request:
         self.written: list[bytes] = []
         self.watches: list[Watch] = []
         self.producer: Any = None
-        self.channel = self.site = self.endings = self
+        self.channel = self.site = self
 
     def watch(self, _: object) -> Watch:
         self.watches.append(Watch())
