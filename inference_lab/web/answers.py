@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.web.resource import Resource
-from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.core.answer.position import restarted
 from inference_lab.core.apis.chat.writer import ChatWriter
@@ -27,6 +25,7 @@ from inference_lab.core.stream.http_1_0 import without_chunks
 from inference_lab.core.stream.script import echo_script, fault_script, from_head_on, healthy_script
 from inference_lab.core.stream.source import AnswerSource, pieces_made
 from inference_lab.storage.attempts import Attempt, Attempts
+from inference_lab.web.answer import Answer, Stream
 from inference_lab.web.answer_plans import (
     call_to_make,
     context_exceeded,
@@ -60,28 +59,6 @@ if TYPE_CHECKING:
 
 _log: Final = Logger()
 _R = TypeVar("_R", bound=Common)
-
-
-class Stream(Resource):
-    """What a route returns for a stream: Klein renders it, and goes its way without finishing the response.
-
-    `start` begins it; nobody takes what that returns.
-    """
-
-    isLeaf = True
-
-    def __init__(self, start: Callable[[LabRequest], object]) -> None:
-        super().__init__()
-        self._start = start
-
-    def render(self, request: LabRequest) -> int:
-        """Start playing."""
-        self._start(request)
-        return NOT_DONE_YET
-
-
-# Klein writes bytes and finishes, renders a resource, waits for a Deferred.
-Answer: TypeAlias = bytes | Stream | Deferred[bytes] | Deferred[Stream]
 
 
 class Answers:

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from twisted.python.failure import Failure
 
     from inference_lab.storage.attempts import Attempts
-    from inference_lab.web.answers import Answer, Answers
+    from inference_lab.web.answer import Answer
+    from inference_lab.web.answers import Answers
     from inference_lab.web.checks import Accepted, Checks
     from inference_lab.web.directives import Directives
     from inference_lab.web.endpoints import Endpoint
