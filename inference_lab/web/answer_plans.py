@@ -8,7 +8,7 @@ from inference_lab.core.answer.answer import Limits, healthy
 from inference_lab.core.answer.writer import Calls
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.prompts.calls import requires_call, targets_of
-from inference_lab.core.stream.source import answer_of
+from inference_lab.core.stream.source import AnswerSource, answer_of
 from inference_lab.core.tokens import FIRST_TEXT_WORD
 from inference_lab.web.endpoints import call_target_of, needs_tool
 from inference_lab.web.requests import Common
@@ -109,3 +109,11 @@ def context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
 def call_to_make(body: Common, prompt: Prompt) -> CallTarget:
     """What a call of the answer calls: a leg that a gateway makes has its tools in the prompt alone."""
     return call_target_of(body) if body.tools else prompt.position.first_tool
+
+
+def source_of(
+    endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, answer: Plan, death: Death
+) -> AnswerSource:
+    """Where a fault's answer, or an incident's words, come from."""
+    style, call = accepted.served.style, call_to_make(accepted.body, prompt)
+    return AnswerSource(style, prompt.position, answer, death, chat=endpoint.is_chat, call=call)

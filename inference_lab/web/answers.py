@@ -23,15 +23,15 @@ from inference_lab.core.identity import FIXED_CREATED, response_digits
 from inference_lab.core.stream.events import Turn, finished, said_of_whole
 from inference_lab.core.stream.http_1_0 import without_chunks
 from inference_lab.core.stream.script import echo_script, fault_script, from_head_on, healthy_script
-from inference_lab.core.stream.source import AnswerSource, pieces_made
+from inference_lab.core.stream.source import pieces_made
 from inference_lab.storage.attempts import Attempt, Attempts
 from inference_lab.web.answer import Answer, Stream
 from inference_lab.web.answer_plans import (
-    call_to_make,
     context_exceeded,
     engine_plan,
     fault_plan,
     require_ids,
+    source_of,
 )
 from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
@@ -44,9 +44,7 @@ from inference_lab.wire.slices import in_slices
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
-    from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.dialects import Dialect
-    from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
     from inference_lab.core.prompts.echo import Echo
@@ -233,7 +231,7 @@ class Answers:
                 prompt, position=restarted(accepted.served.style, prompt.position)
             )
         answer = fault_plan(endpoint, accepted, prompt, death)
-        source = _source(endpoint, accepted, prompt, answer, death)
+        source = source_of(endpoint, accepted, prompt, answer, death)
         counts = Counts(len(prompt.ids), answer.completion_tokens)
 
         def whole() -> Generator[Turn, None, tuple[bytes, Said]]:
@@ -261,7 +259,7 @@ class Answers:
         incident: Incident,
     ) -> Iterator[Event]:
         answer = fault_plan(endpoint, accepted, prompt, fault.death)
-        source = _source(endpoint, accepted, prompt, answer, fault.death)
+        source = source_of(endpoint, accepted, prompt, answer, fault.death)
         return incident_script(
             incident,
             self._fixed_completion(request, endpoint, accepted, fault.canonical(), accepted.served.dialect),
@@ -364,14 +362,6 @@ class Answers:
         name = (dialect.id_prefix or endpoint.id_prefix) + digits
         tell_of_id(request, endpoint, name)
         return Completion(name, FIXED_CREATED, accepted.served.config.name)
-
-
-def _source(
-    endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, answer: Plan, death: Death
-) -> AnswerSource:
-    """Where a fault's answer, or an incident's words, come from."""
-    style, call = accepted.served.style, call_to_make(accepted.body, prompt)
-    return AnswerSource(style, prompt.position, answer, death, chat=endpoint.is_chat, call=call)
 
 
 def _refused(trigger: Trigger, source: str, prompt_field: str, error: BaseException | None) -> ApiError:
