@@ -37,7 +37,7 @@ from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
 from inference_lab.web.endpoints import CHAT, echo_frames, echo_message, said_by_echo
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
-from inference_lab.web.requests import Common, refuse_unknown_fields
+from inference_lab.web.requests import Common, unrecognized
 from inference_lab.wire.engine_driver import Job
 from inference_lab.wire.slices import in_slices
 
@@ -136,8 +136,10 @@ class Answers:
             raise
         if isinstance(answer, Deferred):
             answer.addErrback(give_back)
-        if trigger.fault is not None and trigger.fault.death.strict_params:
-            refuse_unknown_fields(accepted.raw, endpoint.kind)
+        if trigger.fault is not None and trigger.fault.death.strict_params and accepted.unknown is not None:
+            if isinstance(answer, Deferred):  # nobody waits for it
+                answer.addErrback(lambda _: None).cancel()
+            raise unrecognized(accepted.unknown)
         return answer
 
     def _chosen(
@@ -273,12 +275,16 @@ class Answers:
         counts = Counts(len(asked.prompt.ids), asked.echo_tokens)
         writer = ChatWriter(completion)
         if not accepted.body.stream:
-            if request.recording is not None:
-                request.recording.says(
-                    said_by_echo(writer, echo) + finished(echo.finish_reason, counts.json())
-                )
-            whole = CHAT.whole_message(completion, echo_message(echo, completion), echo.finish_reason, counts)
-            return request.prepare_json(200, whole)
+
+            def made() -> Generator[Turn, None, bytes]:
+                said = yield from said_by_echo(writer, echo)
+                if request.recording is not None:
+                    request.recording.says(said + finished(echo.finish_reason, counts.json()))
+                message = yield from echo_message(echo, completion)
+                whole = CHAT.whole_message(completion, message, echo.finish_reason, counts)
+                return request.prepare_json(200, whole)
+
+            return in_slices(request.channel.site.pacer, made())
         script = echo_script(
             writer,
             echo_frames(writer, echo),

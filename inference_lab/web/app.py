@@ -109,7 +109,11 @@ class Lab:
     async def embeddings(self, request: LabRequest) -> bytes:
         """Answer a request for embeddings."""
         self._checks.refuse_fault(request)
-        asked = Embeddings(whole_body(request), self._models)
+        raw = whole_body(request)
+        if len(raw) <= LARGE_BYTES:
+            asked = Embeddings(raw, self._models)
+        else:
+            asked = await self._aside(lambda: Embeddings(raw, self._models))
         return _json(request, await asked.answer(request.channel.site.pacer.clock))
 
     @app.route("/tokenize", methods=["POST"])

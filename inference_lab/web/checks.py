@@ -14,7 +14,7 @@ from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import TEST_ID
 from inference_lab.web.recorded import tell_of_body
-from inference_lab.web.requests import Common, convert, read_values
+from inference_lab.web.requests import Common, convert, read_values, unknown_field
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Accepted(msgspec.Struct, Generic[_R], frozen=True):
     request_id: bytes
     test: str | None = None
     """What the header `x-test-id` says."""
+    unknown: str | None = None
+    """A field that a strict server would refuse."""
 
 
 class Checks:
@@ -74,7 +76,8 @@ class Checks:
         served = self._models.find(body.model or "")
         request.model = served.tally
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
-        return Accepted(raw, body, served, header_plan, request_id, test)
+        unknown = unknown_field(values, endpoint.kind)
+        return Accepted(raw, body, served, header_plan, request_id, test, unknown)
 
     def accept_listing(self, request: LabRequest) -> Incidents:
         """Let a client look at the faults it may ask for; answers the incidents among them.

@@ -63,14 +63,24 @@ class Directives:
             raise self._bad(NEEDS_STREAM)
         return plan
 
-    @cached_property
+    @property
     def echo(self) -> Echo | None:
         """The echo-directive.
 
         Raises:
             ApiError: 400 for one of another shape.
         """
-        return self._endpoint.echo(self._accepted.body) if self._admitted else None
+        found = self._read_echo
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    @cached_property
+    def _read_echo(self) -> Echo | ApiError | None:
+        try:
+            return self._endpoint.echo(self._accepted.body) if self._admitted else None
+        except ApiError as error:
+            return error
 
     @cached_property
     def echo_tokens(self) -> int:
@@ -103,8 +113,16 @@ class Directives:
                         return found.test
         return None if self.configured is None else self.configured.test
 
-    @cached_property
+    @property
     def _in_prompt(self) -> FaultPlan | None:
+        found = self._read_in_prompt
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    @cached_property
+    def _read_in_prompt(self) -> FaultPlan | ApiError | None:
+        """Read once, also where it is refused: each time takes as long."""
         try:
             text = directive_in(self._proper)
             if text is None:
@@ -120,7 +138,7 @@ class Directives:
             if not self._admitted:
                 return None
             known = error if isinstance(error, DirectiveError) else MalformedError(str(error))
-            raise self._bad(str(known)) from None
+            return self._bad(str(known))
 
     def _bad(self, reason: str) -> ApiError:
         return bad_directive(f"in the prompt: {reason}", param=self._endpoint.prompt_field)

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 _R = TypeVar("_R", bound=Common)
 _TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))
 """What a frame of an echo's text says."""
+_TURN_FRAMES: Final = 16
+"""So many frames of calls are read back before others have their turn: some milliseconds."""
+_TURN_CALLS: Final = 512
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -220,26 +223,28 @@ def _call_frames(writer: ChatWriter, calls: Iterable[Call]) -> Iterator[tuple[by
             yield frame, msgspec.structs.replace(said, words=0, calls=((index, told),))
 
 
-def said_by_echo(writer: ChatWriter, echo: Echo) -> Said:
-    """What an echo that is not streamed says; it has no frames."""
+def said_by_echo(writer: ChatWriter, echo: Echo) -> Generator[Turn, None, Said]:
+    """What an echo that is not streamed says, found in turns where it has many calls; it has no frames."""
     told = Said(spoken=_TEXT.spoken) if echo.text else NOTHING
-    told = sum((said for _, said in _call_frames(writer, echo.tool_calls)), told)
-    return msgspec.structs.replace(told, content_frames=0)
+    calls: list[tuple[int, str]] = []  # beside it, since a sum of tuples copies them all each time
+    for number, (_, said) in enumerate(_call_frames(writer, echo.tool_calls), 1):
+        told = told.then(said)
+        calls += said.calls
+        if number % _TURN_FRAMES == 0:
+            yield TURN
+    return msgspec.structs.replace(told, content_frames=0, calls=tuple(calls))
 
 
-def echo_message(echo: Echo, completion: Completion) -> dict[str, Any]:
-    """The message of an echo that is not streamed."""
+def echo_message(echo: Echo, completion: Completion) -> Generator[Turn, None, dict[str, Any]]:
+    """The message of an echo that is not streamed, made in turns where it has many calls."""
+    calls: list[dict[str, Any]] = []
+    for index, call in enumerate(echo.tool_calls):
+        function = {"name": call.name, "arguments": call.arguments}
+        calls.append({"id": call_id(completion.id, index), "type": "function", "function": function})
+        if len(calls) % _TURN_CALLS == 0:
+            yield TURN
     message: dict[str, Any] = {"role": "assistant", "content": echo.text or None}
-    if echo.tool_calls:
-        message["tool_calls"] = [
-            {
-                "id": call_id(completion.id, index),
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for index, call in enumerate(echo.tool_calls)
-        ]
-    return message
+    return message | {"tool_calls": calls} if calls else message
 
 
 def call_target_of(body: Common) -> CallTarget:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from inference_lab.core.errors import invalid_prompt, invalid_request
+from inference_lab.core.errors import ApiError, invalid_prompt, invalid_request
 from inference_lab.core.prompts.messages import Message
 
 if TYPE_CHECKING:
@@ -184,17 +184,17 @@ def fields_of(kind: type[Common]) -> frozenset[str]:
     return frozenset(field.encode_name for field in msgspec.structs.fields(kind))
 
 
-def refuse_unknown_fields(body: bytes, kind: type[Common]) -> None:
-    """Refuse what a strict server would: top-level fields that are neither known nor for sampling; null is absent.
+def unknown_field(values: Mapping[str, Any], kind: type[Common]) -> str | None:
+    """The first top-level field that is neither known nor for sampling, None if there is none; null is absent."""
+    known = fields_of(kind)
+    unread = (name for name, value in values.items() if name not in known and value is not None)
+    return next((name for name in unread if name not in _SAMPLING_FIELDS), None)
 
-    Raises:
-        ApiError: 400 `invalid_request`.
-    """
-    known = fields_of(kind) | _SAMPLING_FIELDS
-    for name, value in msgspec.json.decode(body).items():
-        if name not in known and value is not None:
-            shown = name if len(name) <= 60 else name[:60] + "…"
-            raise invalid_request(f"Unrecognized request argument supplied: {shown}", shown)
+
+def unrecognized(name: str) -> ApiError:
+    """400 for an unknown field, as a strict server refuses it."""
+    shown = name if len(name) <= 60 else name[:60] + "…"
+    return invalid_request(f"Unrecognized request argument supplied: {shown}", shown)
 
 
 def convert(values: Mapping[str, Any], kind: type[_T]) -> _T:

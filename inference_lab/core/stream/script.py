@@ -80,6 +80,9 @@ _USAGE_IN_EACH: Final[dict[str, Literal["null", "zero", "so_far"]]] = {
     "zero_every_chunk": "zero",
 }
 
+_TURN_CALLS: Final = 16
+"""After so many frames of calls in an echo others have their turn."""
+
 _PROBED: Final = 64
 """So many frames of a stream show whether an axis that acts on all frames alike acts at all."""
 
@@ -330,7 +333,13 @@ def echo_script(
     """The events of a verbatim answer: its content frames with what each says, and every frame is due at once."""
     yield _stream_head(writer.dialect)
     yield from writer.opening()
-    yield from (Frame(content, said=told) for content, told in contents)
+    calls = 0
+    for content, told in contents:
+        yield Frame(content, said=told)
+        if told.calls:  # each has been read back, which takes as long as many frames of text
+            calls += 1
+            if calls % _TURN_CALLS == 0:
+                yield TURN
     yield writer.finish(finish)
     if include_usage:
         yield writer.usage(counts, finish)

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from twisted.internet.defer import CancelledError
 
+from inference_lab.core.apis.chat.writer import ChatWriter
+from inference_lab.core.apis.contract import Completion
+from inference_lab.core.faults.plan import FaultPlan, plan_from_prompt
+from inference_lab.core.prompts.calls import Call
+from inference_lab.core.prompts.echo import Echo
+from inference_lab.web import directives
+from inference_lab.web.endpoints import said_by_echo
+from inference_lab.wire.aside import LARGE_BYTES
 from inference_lab.wire.pacer import TURN_US, Pacer
 from inference_lab.wire.slices import in_slices
+from tests.support.growth import calls_of
 from tests.support.lab import MemoryLab, files, write
 from tests.support.memory import TurnClock
+from tests.support.rawclient import request
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+    from inference_lab.core.faults.incident import Incidents
+    from inference_lab.core.stream.events import Said, Turn
 
 PARTS = 100
 
@@ -103,6 +118,45 @@ def test_a_stream_that_shows_only_once_counted_that_it_is_too_long_is_a_400_that
         got = lab.exchange("/v1/chat/completions", body, {"x-inference-lab-fault": too_long})
         assert got.status == 400
         assert "segment=whole takes a stream of at most 16777216 bytes" in got.json["error"]["message"]
+
+
+def test_a_refused_directive_is_read_once(lab: MemoryLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def noted(text: str, incidents: Incidents) -> FaultPlan:
+        read.append(text)
+        return plan_from_prompt(text, incidents)
+
+    monkeypatch.setattr(directives, "plan_from_prompt", noted)
+    content = "<<fault:ok;name=a;name=b>>" + " " * LARGE_BYTES
+    body = {"model": "lab", "stream": True, "messages": [{"role": "user", "content": content}]}
+    assert lab.exchange("/v1/chat/completions", body).status == 400
+    assert len(read) == 1
+
+
+def test_an_echo_of_many_calls_is_read_back_in_turns_that_do_not_grow() -> None:
+    echo = Echo("text", (Call("f", '{"a": 1}'),) * 400, "tool_calls")
+    turns = said_by_echo(ChatWriter(Completion("chatcmpl-0", 0, "m")), echo)
+    said: list[Said] = []
+
+    def take() -> Generator[Turn, None, None]:
+        said.append((yield from turns))
+
+    parts = take()
+    calls = [calls_of(partial(next, parts, None)) for _ in range(51)]
+    assert max(calls[1:]) < 1.1 * calls[0]
+    assert said[0].calls == tuple((at, text) for at in range(400) for text in ("", '{"a": 1}'))
+    assert said[0].spoken.calls_closed == 400
+
+
+def test_a_strict_refusal_leaves_no_work_behind(lab: MemoryLab) -> None:
+    body = {"model": "lab", "stream": True, "messages": [{"role": "user", "content": "hi"}], "odd": 1}
+    fault = {"x-inference-lab-fault": "ok;strict_params=true;length=-1;after_chunks=5000"}
+    channel, transport = lab.connect()
+    channel.dataReceived(request("POST", "/v1/chat/completions", json.dumps(body).encode(), headers=fault))
+    assert transport.value().startswith(b"HTTP/1.1 400 ")
+    assert b"supplied: odd" in transport.value()
+    assert [call for call in lab.clock.getDelayedCalls() if call.getTime() <= lab.clock.seconds()] == []
 
 
 def test_a_long_answer_in_one_object_holds_the_same_text_as_its_stream(lab: MemoryLab) -> None:
