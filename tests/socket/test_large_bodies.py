@@ -14,12 +14,17 @@ if TYPE_CHECKING:
     from tests.support.server import Server
 
 WORDS = 300_000
+FEW = 40_000
+"""Still a large body, of frames that are read one by one."""
 MIB = 1 << 20
-ECHO = request(
-    "POST",
-    CHAT,
-    payload(CHAT, messages=[{"role": "user", "content": '<<respond:{"text":"' + "a " * WORDS + '"}>>'}]),
-)
+
+
+def echo_of(words: int) -> bytes:
+    said = '<<respond:{"text":"' + "a " * words + '"}>>'
+    return request("POST", CHAT, payload(CHAT, messages=[{"role": "user", "content": said}]))
+
+
+ECHO = echo_of(WORDS)
 
 
 def resident_bytes(server: Server) -> int:
@@ -50,7 +55,7 @@ def test_an_echo_is_held_once_while_it_is_sent_and_not_at_all_once_its_client_ha
 
 
 def test_an_echo_that_is_read_beside_the_reactor_has_every_frame(server: Server) -> None:
-    got = exchange(server.address, ECHO)
+    got = exchange(server.address, echo_of(FEW))
     assert got.status == 200
-    assert len(got.chunked.chunks) == WORDS + 4  # role, a last blank, finish, [DONE]
+    assert len(got.chunked.chunks) == FEW + 4  # role, a last blank, finish, [DONE]
     assert got.body.endswith(b"data: [DONE]\n\n")
