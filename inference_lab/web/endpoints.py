@@ -19,7 +19,7 @@ from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, call_id
 from inference_lab.core.prompts.calls import Call, CallTarget, call_target, requires_call, targets_of
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.prompts.messages import text_of
-from inference_lab.core.stream.events import NOTHING, TURN, Said, Turn
+from inference_lab.core.stream.events import NOTHING, TURN, Said, SaidSoFar, Turn
 from inference_lab.core.stream.read_back import said_in
 from inference_lab.core.tokens import decode, encode
 from inference_lab.web.requests import ChatRequest, Common, CompletionsRequest, prompt_of
@@ -225,14 +225,12 @@ def _call_frames(writer: ChatWriter, calls: Iterable[Call]) -> Iterator[tuple[by
 
 def said_by_echo(writer: ChatWriter, echo: Echo) -> Generator[Turn, None, Said]:
     """What an echo that is not streamed says, found in turns where it has many calls; it has no frames."""
-    told = Said(spoken=_TEXT.spoken) if echo.text else NOTHING
-    calls: list[tuple[int, str]] = []  # beside it, since a sum of tuples copies them all each time
+    told = SaidSoFar(Said(spoken=_TEXT.spoken) if echo.text else NOTHING)
     for number, (_, said) in enumerate(_call_frames(writer, echo.tool_calls), 1):
-        told = told.then(said)
-        calls += said.calls
+        told.add(said)
         if number % _TURN_FRAMES == 0:
             yield TURN
-    return msgspec.structs.replace(told, content_frames=0, calls=tuple(calls))
+    return msgspec.structs.replace(told.total, content_frames=0)
 
 
 def echo_message(echo: Echo, completion: Completion) -> Generator[Turn, None, dict[str, Any]]:

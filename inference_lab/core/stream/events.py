@@ -105,17 +105,37 @@ def said_of(piece: Piece) -> Said:
     return Said(1, piece.words, spoken=_TEXT if piece.channel == "text" else _THOUGHT)
 
 
+class SaidSoFar:
+    """What has been said by one thing after the other: a sum of `Said` that costs no more the longer it gets."""
+
+    def __init__(self, begin: Said = NOTHING) -> None:
+        self._said = begin
+        self._calls = list(begin.calls)  # beside it: a sum of tuples copies all of them each time
+
+    def add(self, said: Said) -> None:
+        """This comes after what was said before."""
+        self._said = self._said.then(said)
+        self._calls += said.calls
+
+    @property
+    def total(self) -> Said:
+        """All of it."""
+        return msgspec.structs.replace(self._said, calls=tuple(self._calls)) if self._calls else self._said
+
+
 def said_of_whole(pieces: Pieces, finish: str, usage: bytes) -> Said:
     """What a JSON answer says that holds all of these pieces; it has no frames."""
-    told = Said(spoken=Spoken(finish=finish), usage=usage)
+    told = SaidSoFar(Said(spoken=Spoken(finish=finish), usage=usage))
     for part in pieces.segments:
         if isinstance(part, Piece):
-            told += said_of(part)
+            told.add(said_of(part))
         elif part.channel == "call":
-            told = sum(map(said_of, part), told)
+            for piece in part:
+                told.add(said_of(piece))
         elif part.stop is not None and part.stop > part.start:
-            told += Said(words=part.stop - part.start, spoken=_TEXT if part.channel == "text" else _THOUGHT)
-    return msgspec.structs.replace(told, content_frames=0)
+            spoken = _TEXT if part.channel == "text" else _THOUGHT
+            told.add(Said(words=part.stop - part.start, spoken=spoken))
+    return msgspec.structs.replace(told.total, content_frames=0)
 
 
 def finished(reason: str, usage: bytes | None = None) -> Said:

@@ -19,6 +19,7 @@ from inference_lab.core.stream.events import (
     Frame,
     Pause,
     Raw,
+    SaidSoFar,
     Torn,
     Turn,
 )
@@ -96,15 +97,13 @@ class _Group:
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
-        self._told = NOTHING
-        self._calls: list[tuple[int, str]] = []  # beside it, since a sum of tuples copies them all each time
+        self._said = SaidSoFar()
         self._new_bytes = 0
 
     def take(self, frame: Frame) -> bool:
         """Hold one more; whether so much has come since the last time that the others should have a turn."""
         self.data.append(frame.data)
-        self._told = self._told.then(frame.said)
-        self._calls += frame.said.calls
+        self._said.add(frame.said)
         self._new_bytes += len(frame.data)
         if self._new_bytes < TURN_BYTES:
             return False
@@ -112,10 +111,7 @@ class _Group:
         return True
 
     def joined(self) -> Frame:
-        told = self._told
-        if self._calls:
-            told = msgspec.structs.replace(told, calls=tuple(self._calls))
-        return Frame(b"".join(self.data), alone=True, said=told)
+        return Frame(b"".join(self.data), alone=True, said=self._said.total)
 
 
 def _cut(events: Iterator[Draft], segment: str) -> Iterator[Draft]:
