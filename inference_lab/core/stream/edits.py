@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from inference_lab.core.stream.events import (
     UNREADABLE,
     Burst,
     Draft,
+    Event,
     FaultPoint,
     Frame,
     Part,
@@ -53,6 +54,7 @@ class Scene(NamedTuple):
 
 
 Drafts: TypeAlias = Iterator[Draft]
+_Of = TypeVar("_Of", Event, Draft)
 
 
 def edited(frames: Drafts, scene: Scene) -> Drafts:
@@ -87,7 +89,7 @@ def _repeat(frames: Drafts, scene: Scene) -> Drafts:
     last: deque[Frame] = deque(maxlen=scene.death.sequence.number)
     for event in frames:
         yield event
-        if isinstance(event, Frame) and event.part is Part.CONTENT:
+        if _is(event, Part.CONTENT):
             last.append(event)
         elif isinstance(event, FaultPoint):
             yield from (_again(frame) for frame in last)
@@ -98,7 +100,7 @@ def _finish_twice(frames: Drafts, _: Scene) -> Drafts:
     is_first = True
     for event in frames:
         yield event
-        if is_first and isinstance(event, Frame) and event.part is Part.FINISH:
+        if is_first and _is(event, Part.FINISH):
             is_first = False
             yield _again(event)
 
@@ -161,8 +163,12 @@ def _insert_error(frames: Drafts, scene: Scene) -> Drafts:
 
 
 def _comment(frames: Drafts, scene: Scene) -> Drafts:
-    """What the dialect puts before each content frame."""
-    comment = Frame(scene.writer.dialect.comment, part=Part.COMMENT)
+    return commented(frames, scene.writer.dialect.comment)
+
+
+def commented(frames: Iterator[_Of], block: bytes) -> Iterator[_Of]:
+    """The frames with what a dialect puts before each of content."""
+    comment = Frame(block, part=Part.COMMENT)
     for event in frames:
         if _is(event, Part.CONTENT):
             yield comment
@@ -184,7 +190,7 @@ def _tear(frames: Drafts, _: Scene) -> Drafts:
         if held is not None:
             yield held
             held = None
-        if isinstance(event, Frame) and event.part is Part.CONTENT:
+        if _is(event, Part.CONTENT):
             held = event
         else:
             yield event
@@ -194,7 +200,7 @@ def _pad(frames: Drafts, scene: Scene) -> Drafts:
     """The last content frame before the fault point, with blanks before its closing brace."""
     left: int | None = scene.cut.frames
     for event in frames:
-        if isinstance(event, Frame) and event.part is Part.CONTENT and left is not None:
+        if _is(event, Part.CONTENT) and left is not None:
             left -= 1
             if not left:
                 left = None
@@ -241,7 +247,7 @@ def _is_paced(event: Draft) -> bool:
     return isinstance(event, Burst) or (isinstance(event, Frame) and event.part not in _UNPACED)
 
 
-def _is(event: Draft, part: Part) -> bool:
+def _is(event: Draft, part: Part) -> TypeGuard[Frame]:
     return isinstance(event, Frame) and event.part is part
 
 

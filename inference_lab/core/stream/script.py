@@ -17,7 +17,7 @@ from inference_lab.core.faults.death import HEALTHY, Close, Death, at_defaults, 
 from inference_lab.core.stream import framing, sse
 from inference_lab.core.stream.answer_frames import AnswerFrames
 from inference_lab.core.stream.content import Cut, bursts
-from inference_lab.core.stream.edits import Scene, edited
+from inference_lab.core.stream.edits import Scene, commented, edited
 from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
@@ -27,7 +27,6 @@ from inference_lab.core.stream.events import (
     Event,
     Frame,
     Head,
-    Part,
     Pause,
     Raw,
     Said,
@@ -275,8 +274,22 @@ def healthy_script(
     are those of an answer without pieces, which its other frames wait for.
     """
     dialect = writer.dialect
-    yield _stream_head(dialect)
-    pieces, last = pieces.without_last() if dialect.finish_rides else (pieces, None)
+    events = _answer_events(
+        writer, pieces, finish, counts, include_usage=include_usage, unseen_tokens=unseen_tokens
+    )
+    return chain((_stream_head(dialect),), commented(events, dialect.comment) if dialect.comment else events)
+
+
+def _answer_events(
+    writer: StreamWriter,
+    pieces: Pieces,
+    finish: str,
+    counts: Callable[[], Counts],
+    *,
+    include_usage: bool,
+    unseen_tokens: int,
+) -> Iterator[Event]:
+    pieces, last = pieces.without_last() if writer.dialect.finish_rides else (pieces, None)
     has_begun = False
     for part in bursts(pieces, None, writer, awaited=True):
         tokens = 1 if isinstance(part, Burst) else part.token_count
@@ -285,11 +298,11 @@ def healthy_script(
             writer.pass_over(len(part.frames), len(part.frames))
             yield part
         else:
-            yield from _commented(writer.content(part), dialect)
+            yield writer.content(part)
         has_begun = True
     if last is not None:
         yield from (Await(last.token_count),) if has_begun else _opened(writer, last.token_count)
-        yield from _commented(writer.finish_with(last, finish), dialect)
+        yield writer.finish_with(last, finish)
     else:
         yield from () if has_begun else _opened(writer, unseen_tokens)
         yield writer.finish(finish)
@@ -308,11 +321,6 @@ def _opened(writer: StreamWriter, tokens: int) -> Iterator[Event]:
         tokens -= 1
     if tokens > 0:
         yield Await(tokens)
-
-
-def _commented(frame: Frame, dialect: Dialect) -> tuple[Frame, ...]:
-    """A content frame, after what the dialect puts before each."""
-    return (Frame(dialect.comment, part=Part.COMMENT), frame) if dialect.comment else (frame,)
 
 
 def _stream_head(dialect: Dialect) -> Head:
