@@ -91,19 +91,18 @@ class Lab:
         return self._complete(request, COMPLETIONS)
 
     def _complete(self, request: LabRequest, endpoint: Endpoint[_R]) -> Answer | Deferred[Any]:
-        if request.body_bytes <= LARGE_BYTES:
-            accepted = self._checks.accept(request, endpoint)
-            return self._answers.answer(
-                request, endpoint, accepted, self._answers.read(request, endpoint, accepted)
-            )
-
-        def read() -> tuple[Accepted[_R], Directives]:
+        def read(*, ahead: bool) -> tuple[Accepted[_R], Directives]:
             accepted = self._checks.accept(request, endpoint)
             asked = self._answers.read(request, endpoint, accepted)
-            asked.look_ahead()
+            if ahead:
+                asked.look_ahead()
             return accepted, asked
 
-        return self._aside(read).addCallback(lambda done: self._answers.answer(request, endpoint, *done))
+        if request.body_bytes <= LARGE_BYTES or request.early:  # refused, and not held
+            return self._answers.answer(request, endpoint, *read(ahead=False))
+        return self._aside(lambda: read(ahead=True)).addCallback(
+            lambda done: self._answers.answer(request, endpoint, *done)
+        )
 
     @app.route("/v1/embeddings", methods=["POST"])
     async def embeddings(self, request: LabRequest) -> bytes:

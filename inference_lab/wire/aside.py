@@ -7,11 +7,13 @@ memory of its own while it is read.
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, execute
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,21 +37,19 @@ def at_once(work: Callable[[], _T]) -> Deferred[_T]:
 
 
 class Thread:
-    """See `Aside`; the thread begins with the first work, and ends with `stop`."""
+    """See `Aside`; the thread begins with the first work. Work that is under way does not hold up the process's end."""
 
     def __init__(self, reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor
         self._reactor = reactor
-        self._pool = ThreadPool(0, 1, "large bodies")
-        self._is_begun = False
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def __call__(self, work: Callable[[], _T]) -> Deferred[_T]:
         """See `Aside.__call__`."""
-        if not self._is_begun:
-            self._is_begun = True
-            self._pool.start()
-        waiting: list[Callable[[], _T]] = [
-            work
-        ]  # emptied at its turn: a pool's thread keeps what it has done last
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="large bodies", daemon=True)
+            self._thread.start()
+        waiting = [work]  # emptied when nobody waits any more, so that nothing is kept of what has been done
 
         def leave(_: Deferred[_T]) -> None:
             waiting.clear()
@@ -70,10 +70,17 @@ class Thread:
                 waiting.clear()
                 done.callback(result)  # a Failure makes it an errback
 
-        self._pool.callInThread(begin)
+        self._work.put(begin)
         return done
 
     def stop(self) -> None:
-        """Wait for the work that is under way, and begin no other."""
-        if self._is_begun:
-            self._pool.stop()
+        """Begin no other work."""
+        with suppress(Empty):
+            while True:
+                self._work.get_nowait()
+        self._work.put(None)
+
+    def _run(self) -> None:
+        while (begin := self._work.get()) is not None:
+            begin()
+            del begin  # or it would be kept until the next comes

@@ -79,3 +79,22 @@ def test_work_whose_client_has_left_is_not_begun_and_what_it_was_to_do_is_let_go
     assert begun == []
     gc.collect()
     assert kept() is None
+
+
+def test_work_that_is_under_way_does_not_hold_up_the_end_and_none_is_begun_after_it(
+    thread: Thread, reactor: Reactor
+) -> None:
+    gate, begun = Queue[None](), Queue[None]()
+
+    def wait() -> None:
+        begun.put(None)
+        gate.get(timeout=60)
+
+    thread(wait)
+    begun.get(timeout=60)
+    after = results(thread(lambda: "after"))
+    thread.stop()  # would wait for the gate, if it waited for the work
+    gate.put(None)
+    reactor.turn()
+    assert reactor.calls.empty()
+    assert after == []
