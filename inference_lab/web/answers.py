@@ -110,7 +110,11 @@ class Answers:
         """
         body, served, prompt = accepted.body, accepted.served, asked.prompt
         refuse_leg_keys(accepted.header_plan, prompt.position.progress)
-        attempt = Attempt(self._attempts, lambda: asked.test, prompt.position.key)
+
+        def test() -> str | None:
+            return asked.test  # looked for where somebody asks
+
+        attempt = Attempt(self._attempts, test, prompt.position.key)
         trigger = choose(
             prompt.position.progress,
             asked.in_header,
@@ -122,7 +126,7 @@ class Answers:
         if body.stream and trigger.fault is not None:
             trigger = msgspec.structs.replace(trigger, fault=trigger.fault.in_stream())
         request.trigger = trigger.word
-        tell_of_answer(request, served.style, prompt.position, trigger, asked.test)
+        tell_of_answer(request, served.style, prompt.position, trigger, test)
 
         def give_back(failure: Failure) -> Failure:
             if failure.check(ApiError):

@@ -14,7 +14,7 @@ from inference_lab.core.journal.sent import Leg
 from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inference_lab.core.answer.position import Position
     from inference_lab.core.answer.templates import Format
@@ -41,7 +41,7 @@ def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Comm
 
 
 def tell_of_answer(
-    request: LabRequest, style: Format, position: Position, trigger: Trigger, test: str | None
+    request: LabRequest, style: Format, position: Position, trigger: Trigger, test: Callable[[], str | None]
 ) -> None:
     """What answers it, and from which place of the answer on."""
     if request.recording is None:
@@ -50,7 +50,7 @@ def tell_of_answer(
     planned = source in {"header", "prompt", CONFIGURED}
     fault = trigger.fault
     request.recording.tell(
-        test=test,
+        test=test(),
         prompt=key_text(position.key),
         tag=position.tag,
         progress=progress,
