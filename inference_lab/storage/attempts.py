@@ -100,7 +100,10 @@ def _url(folder: Path, mode: str) -> str:
 
 
 def _connect(place: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(place, timeout=_PATIENCE_S, isolation_level=None, uri=True)
+    # One thread uses it; but what closes it may be the collector, which works in whichever thread it is due.
+    connection = sqlite3.connect(
+        place, timeout=_PATIENCE_S, isolation_level=None, uri=True, check_same_thread=False
+    )
     connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
     return connection
 

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.pollreactor import PollReactor
 from twisted.internet.protocol import Factory, Protocol
 
-from inference_lab.wire.transport import give_transport, unsent_now, watch_unsent
+from inference_lab.wire.transport import forget_unsent, give_transport, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,6 +40,9 @@ def close() -> Iterator[Callable[..., tuple[socket.socket, Any]]]:
             while not served.connected:
                 reactor.iterate(0.1)
             transport: Any = served.transport
+            stack.callback(
+                forget_unsent, transport
+            )  # or its socket is left to the collector, in some other test
             transport.write(BODY)
             if watched:
                 watch_unsent(transport)
