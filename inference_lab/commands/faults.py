@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.console import Parser, UserError, json_line, print_lines, run
+from inference_lab.core.apis.chat.api import CHAT
+from inference_lab.core.apis.completions.api import COMPLETIONS
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.stream.preview import preview
@@ -41,7 +43,9 @@ def _print(options: Namespace) -> None:
         value: Any = (
             listing(incidents)
             if options.directive is None
-            else preview(options.directive, chat=not options.completions, incidents=incidents)
+            else preview(
+                options.directive, api=COMPLETIONS if options.completions else CHAT, incidents=incidents
+            )
         )
     except ValueError as error:
         raise UserError(str(error)) from None

@@ -9,9 +9,6 @@ from typing import Final
 FIXED_CREATED: Final = 1_700_000_000
 """`created` of every response that holds no clock (Unix seconds)."""
 
-CHAT_PREFIX: Final = "chatcmpl-"
-COMPLETIONS_PREFIX: Final = "cmpl-"
-
 TEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """The id of the test a request belongs to, in a header or a directive."""
 TEST_ID_EXPECTED: Final = "1 to 64 letters, digits, dots, dashes and underscores"

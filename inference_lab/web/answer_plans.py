@@ -6,25 +6,24 @@ from typing import TYPE_CHECKING, TypeVar
 
 from inference_lab.core.answer.answer import Limits, healthy
 from inference_lab.core.answer.writer import Calls
+from inference_lab.core.apis.request import Common, call_target_of, needs_tool
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.prompts.calls import requires_call, targets_of
 from inference_lab.core.stream.source import AnswerSource, answer_of
 from inference_lab.core.tokens import FIRST_TEXT_WORD
-from inference_lab.web.endpoints import call_target_of, needs_tool
-from inference_lab.web.requests import Common
 
 if TYPE_CHECKING:
     from inference_lab.core.answer.pieces import Pieces
     from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.apis.contract import Api, Prompt
     from inference_lab.core.faults.death import Death
     from inference_lab.core.prompts.calls import CallTarget
     from inference_lab.web.checks import Accepted
-    from inference_lab.web.endpoints import Endpoint, Prompt
 
 _R = TypeVar("_R", bound=Common)
 
 
-def engine_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
+def engine_plan(api: Api[_R], accepted: Accepted[_R], prompt: Prompt) -> Plan:
     """What the engine is to answer.
 
     Raises:
@@ -39,12 +38,11 @@ def engine_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt) 
         raise context_exceeded(
             f"the model holds {config.context_limit_tokens} tokens; "
             f"the prompt has {len(prompt.ids)}, and {wanted} do not fit",
-            endpoint,
+            api,
         )
     plan = healthy(
         accepted.served.style,
         prompt.position,
-        chat=endpoint.is_chat,
         reasoning_words=config.answer.reasoning if prompt.thinking else 0,
         answer_words=config.answer.tokens,
         max_tokens=asked,
@@ -85,7 +83,7 @@ def require_ids(body: Common, pieces: Pieces, frames: int | None = None) -> None
         )
 
 
-def fault_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, death: Death) -> Plan:
+def fault_plan(accepted: Accepted[_R], prompt: Prompt, death: Death) -> Plan:
     """The whole answer as a fault plays it: text unless it says otherwise, and past the context rather than refused.
 
     Raises:
@@ -98,12 +96,12 @@ def fault_plan(endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, d
         max_tokens=accepted.body.token_limit,
         context_left=max(1, config.context_limit_tokens - len(prompt.ids)),
     )
-    return answer_of(accepted.served.style, prompt.position, death, limits, chat=endpoint.is_chat)
+    return answer_of(accepted.served.style, prompt.position, death, limits)
 
 
-def context_exceeded(message: str, endpoint: Endpoint[_R]) -> ApiError:
+def context_exceeded(message: str, api: Api[_R]) -> ApiError:
     """400 for what the model, or its KV cache, can never hold."""
-    return ApiError(400, "context_length_exceeded", message, param=endpoint.prompt_field)
+    return ApiError(400, "context_length_exceeded", message, param=api.prompt_field)
 
 
 def call_to_make(body: Common, prompt: Prompt) -> CallTarget:
@@ -111,9 +109,7 @@ def call_to_make(body: Common, prompt: Prompt) -> CallTarget:
     return call_target_of(body) if body.tools else prompt.position.first_tool
 
 
-def source_of(
-    endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt, answer: Plan, death: Death
-) -> AnswerSource:
+def source_of(accepted: Accepted[_R], prompt: Prompt, answer: Plan, death: Death) -> AnswerSource:
     """Where a fault's answer, or an incident's words, come from."""
     style, call = accepted.served.style, call_to_make(accepted.body, prompt)
-    return AnswerSource(style, prompt.position, answer, death, chat=endpoint.is_chat, call=call)
+    return AnswerSource(style, prompt.position, answer, death, call=call)

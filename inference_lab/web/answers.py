@@ -12,9 +12,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from inference_lab.core.answer.position import restarted
+from inference_lab.core.apis.chat.api import CHAT, whole_message
+from inference_lab.core.apis.chat.echo import echo_frames, echo_message, said_by_echo
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.contract import Completion, Counts
 from inference_lab.core.apis.dialects import DIALECTS, LAB
+from inference_lab.core.apis.request import Common, unrecognized
 from inference_lab.core.errors import ApiError, bad_directive, overloaded
 from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents, incident_script
@@ -35,22 +38,20 @@ from inference_lab.web.answer_plans import (
 )
 from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
-from inference_lab.web.endpoints import CHAT, echo_frames, echo_message, said_by_echo
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
-from inference_lab.web.requests import Common, unrecognized
 from inference_lab.wire.engine_driver import Job
 from inference_lab.wire.slices import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from inference_lab.core.apis.contract import Api, Prompt
     from inference_lab.core.apis.dialects import Dialect
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
     from inference_lab.core.prompts.echo import Echo
     from inference_lab.core.stream.events import Event, Said
     from inference_lab.web.checks import Accepted
-    from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.request import LabRequest
     from inference_lab.wire.streams import Streams
@@ -86,7 +87,7 @@ class Answers:
         self._random_digits = random_digits
         self._max_streams = max_streams
 
-    def read(self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R]) -> Directives:
+    def read(self, request: LabRequest, api: Api[_R], accepted: Accepted[_R]) -> Directives:
         """What an accepted request's prompt says. Of a large one it is done beside the reactor.
 
         Raises:
@@ -95,14 +96,12 @@ class Answers:
         body, served = accepted.body, accepted.served
         if body.stream and self._max_streams is not None and self._streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
-        prompt = endpoint.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
+        prompt = api.prompt(body, served.style, reasons=served.config.answer.reasoning > 0)
         return Directives(
-            request, endpoint, accepted, prompt, admitted=self._directives, incidents=self._incidents
+            request, api, accepted, prompt, admitted=self._directives, incidents=self._incidents
         )
 
-    def answer(
-        self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], asked: Directives
-    ) -> Answer:
+    def answer(self, request: LabRequest, api: Api[_R], accepted: Accepted[_R], asked: Directives) -> Answer:
         """Choose what answers, and let it.
 
         Raises:
@@ -134,7 +133,7 @@ class Answers:
             return failure
 
         try:
-            answer = self._chosen(request, endpoint, accepted, asked, trigger)
+            answer = self._chosen(request, api, accepted, asked, trigger)
         except ApiError:
             attempt.give_back()
             raise
@@ -149,7 +148,7 @@ class Answers:
     def _chosen(
         self,
         request: LabRequest,
-        endpoint: Endpoint[_R],
+        api: Api[_R],
         accepted: Accepted[_R],
         asked: Directives,
         trigger: Trigger,
@@ -161,9 +160,9 @@ class Answers:
         """
         prompt = asked.prompt
         if trigger.fault is not None:
-            refused = partial(_refused, trigger, accepted.served.config.source, endpoint.prompt_field)
+            refused = partial(_refused, trigger, accepted.served.config.source, api.prompt_field)
             try:
-                answer = self._dying(request, endpoint, accepted, prompt, trigger.fault, trigger.source)
+                answer = self._dying(request, api, accepted, prompt, trigger.fault, trigger.source)
             except ValueError as error:
                 raise refused(error) from None
             if isinstance(answer, Deferred):
@@ -175,12 +174,12 @@ class Answers:
             return answer
         if trigger.echo is not None:
             return self._echo(request, accepted, asked, trigger.echo)
-        return self._engine(request, endpoint, accepted, prompt)
+        return self._engine(request, api, accepted, prompt)
 
     def _dying(
         self,
         request: LabRequest,
-        endpoint: Endpoint[_R],
+        api: Api[_R],
         accepted: Accepted[_R],
         prompt: Prompt,
         fault: Fault,
@@ -196,8 +195,8 @@ class Answers:
         reason = why_invisible(
             fault.death,
             fault.incident,
+            api=api,
             secure=request.isSecure(),
-            chat=endpoint.is_chat,
             counts=counts,
             # Twisted has answered a request's `connection: close` there.
             kept=not request.responseHeaders.hasHeader(b"connection"),
@@ -206,9 +205,9 @@ class Answers:
         if reason is not None:
             raise ValueError(reason)
         if fault.incident is not None:
-            script = self._replay(request, endpoint, accepted, prompt, fault, fault.incident)
+            script = self._replay(request, api, accepted, prompt, fault, fault.incident)
         else:
-            script = self._fault(request, endpoint, accepted, prompt, fault)
+            script = self._fault(request, api, accepted, prompt, fault)
         if not request.has_chunks:
             script = without_chunks(script)
         trigger = f"{origin} {fault.canonical()}"
@@ -224,31 +223,31 @@ class Answers:
     def _fault(
         self,
         request: LabRequest,
-        endpoint: Endpoint[_R],
+        api: Api[_R],
         accepted: Accepted[_R],
         prompt: Prompt,
         fault: Fault,
     ) -> Iterator[Event]:
         body, death = accepted.body, fault.death
         dialect = accepted.served.dialect if death.dialect is None else DIALECTS[death.dialect]
-        completion = self._fixed_completion(request, endpoint, accepted, fault.canonical(), dialect)
+        completion = self._fixed_completion(request, api, accepted, fault.canonical(), dialect)
         if death.restart:
             prompt = msgspec.structs.replace(
                 prompt, position=restarted(accepted.served.style, prompt.position)
             )
-        answer = fault_plan(endpoint, accepted, prompt, death)
-        source = source_of(endpoint, accepted, prompt, answer, death)
+        answer = fault_plan(accepted, prompt, death)
+        source = source_of(accepted, prompt, answer, death)
         counts = Counts(len(prompt.ids), answer.completion_tokens)
 
         def whole() -> Generator[Turn, None, tuple[bytes, Said]]:
-            data = yield from endpoint.whole(body, completion, prompt, answer, counts)
+            data = yield from api.whole(body, completion, prompt, answer, counts)
             return data, said_of_whole(answer.pieces, answer.finish, counts.json())
 
         script = fault_script(
             death,
-            partial(endpoint.writer, completion, dialect),
+            partial(api.writer, completion, dialect),
             source,
-            form=endpoint.form(body, prompt),
+            form=api.form(body, prompt),
             whole=whole,
             streaming=bool(body.stream),
         )
@@ -258,19 +257,18 @@ class Answers:
     def _replay(
         self,
         request: LabRequest,
-        endpoint: Endpoint[_R],
+        api: Api[_R],
         accepted: Accepted[_R],
         prompt: Prompt,
         fault: Fault,
         incident: Incident,
     ) -> Iterator[Event]:
-        answer = fault_plan(endpoint, accepted, prompt, fault.death)
-        source = source_of(endpoint, accepted, prompt, answer, fault.death)
+        answer = fault_plan(accepted, prompt, fault.death)
+        source = source_of(accepted, prompt, answer, fault.death)
         return incident_script(
             incident,
-            self._fixed_completion(request, endpoint, accepted, fault.canonical(), accepted.served.dialect),
-            source.endless("text") if incident.words else (),
-            chat=endpoint.is_chat,
+            self._fixed_completion(request, api, accepted, fault.canonical(), accepted.served.dialect),
+            map(api.text_of, source.endless("text") if incident.words else ()),
             delay_ms=fault.given_delay_ms,
         )
 
@@ -285,7 +283,7 @@ class Answers:
                 if request.recording is not None:
                     request.recording.says(said + finished(echo.finish_reason, counts.json()))
                 message = yield from echo_message(echo, completion)
-                whole = CHAT.whole_message(completion, message, echo.finish_reason, counts)
+                whole = whole_message(completion, message, echo.finish_reason, counts)
                 return request.prepare_json(200, whole)
 
             return in_slices(request.channel.site.pacer, made())
@@ -298,28 +296,26 @@ class Answers:
         )
         return Stream(lambda request: self._streams.play(request, script, "echo", healthy=True))
 
-    def _engine(
-        self, request: LabRequest, endpoint: Endpoint[_R], accepted: Accepted[_R], prompt: Prompt
-    ) -> Answer:
-        plan = engine_plan(endpoint, accepted, prompt)
+    def _engine(self, request: LabRequest, api: Api[_R], accepted: Accepted[_R], prompt: Prompt) -> Answer:
+        plan = engine_plan(api, accepted, prompt)
         engine = accepted.served.engine
         job = Job(prompt.ids, max(1, plan.completion_tokens), accepted.body.engine_priority)
         refusal = engine.refusal(job)
         if refusal is not None:
-            raise context_exceeded(f"this request can never run: {refusal}", endpoint)
+            raise context_exceeded(f"this request can never run: {refusal}", api)
         dialect = accepted.served.dialect
         completion = Completion(
-            (dialect.id_prefix or endpoint.id_prefix) + self._random_digits(),
+            (dialect.id_prefix or api.id_prefix) + self._random_digits(),
             int(self._wall_seconds()),
             accepted.served.config.name,
         )
-        tell_of_id(request, endpoint, completion.id)
+        tell_of_id(request, api, completion.id)
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
         if accepted.body.stream:
-            writer = endpoint.writer(completion, dialect, endpoint.form(accepted.body, prompt))
+            writer = api.writer(completion, dialect, api.form(accepted.body, prompt))
 
             def start(request: LabRequest) -> None:
                 # `player` is bound in time: an engine calls back only after `submit` has returned.
@@ -356,7 +352,7 @@ class Answers:
             told = counts(ticket)
             if request.recording is not None:
                 request.recording.says(said_of_whole(plan.pieces, plan.finish, told.json()))
-            whole = endpoint.whole(accepted.body, completion, prompt, plan, told)
+            whole = api.whole(accepted.body, completion, prompt, plan, told)
             written = in_slices(request.channel.site.pacer, whole)
             return written.addCallback(lambda data: request.prepare_json(200, data))
 
@@ -366,11 +362,11 @@ class Answers:
 
     @staticmethod
     def _fixed_completion(
-        request: LabRequest, endpoint: Endpoint[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
+        request: LabRequest, api: Api[Any], accepted: Accepted[Any], fault: str, dialect: Dialect
     ) -> Completion:
-        digits = response_digits(endpoint.path, accepted.raw, fault, accepted.request_id)
-        name = (dialect.id_prefix or endpoint.id_prefix) + digits
-        tell_of_id(request, endpoint, name)
+        digits = response_digits(api.path, accepted.raw, fault, accepted.request_id)
+        name = (dialect.id_prefix or api.id_prefix) + digits
+        tell_of_id(request, api, name)
         return Completion(name, FIXED_CREATED, accepted.served.config.name)
 
 

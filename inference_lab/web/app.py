@@ -13,14 +13,15 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab import __version__
+from inference_lab.core.apis.chat.api import CHAT
+from inference_lab.core.apis.completions.api import COMPLETIONS
+from inference_lab.core.apis.request import Common
 from inference_lab.core.errors import ApiError, not_found
 from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
 from inference_lab.web.embeddings import Embeddings
-from inference_lab.web.endpoints import CHAT, COMPLETIONS
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
-from inference_lab.web.requests import Common
 from inference_lab.wire.aside import LARGE_BYTES, at_once
 from inference_lab.wire.transport import abort
 
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 
     from twisted.python.failure import Failure
 
+    from inference_lab.core.apis.contract import Api
     from inference_lab.storage.attempts import Attempts
     from inference_lab.web.answer import Answer
     from inference_lab.web.answers import Answers
     from inference_lab.web.checks import Accepted, Checks
     from inference_lab.web.directives import Directives
-    from inference_lab.web.endpoints import Endpoint
     from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.metrics_page import MetricsPage
     from inference_lab.web.served import ServedModels
@@ -90,18 +91,18 @@ class Lab:
         """Answer a completions request."""
         return self._complete(request, COMPLETIONS)
 
-    def _complete(self, request: LabRequest, endpoint: Endpoint[_R]) -> Answer | Deferred[Any]:
+    def _complete(self, request: LabRequest, api: Api[_R]) -> Answer | Deferred[Any]:
         def read(*, ahead: bool) -> tuple[Accepted[_R], Directives]:
-            accepted = self._checks.accept(request, endpoint)
-            asked = self._answers.read(request, endpoint, accepted)
+            accepted = self._checks.accept(request, api)
+            asked = self._answers.read(request, api, accepted)
             if ahead:
                 asked.look_ahead()
             return accepted, asked
 
         if request.body_bytes <= LARGE_BYTES or request.early:  # refused, and not held
-            return self._answers.answer(request, endpoint, *read(ahead=False))
+            return self._answers.answer(request, api, *read(ahead=False))
         return self._aside(lambda: read(ahead=True)).addCallback(
-            lambda done: self._answers.answer(request, endpoint, *done)
+            lambda done: self._answers.answer(request, api, *done)
         )
 
     @app.route("/v1/embeddings", methods=["POST"])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import msgspec
 
+from inference_lab.core.apis.request import Common, convert, read_values, unknown_field
 from inference_lab.core.errors import bad_directive, body_too_large, encoded_body, invalid_test_id, not_found
 from inference_lab.core.faults.applies import NEEDS_STREAM, applies
 from inference_lab.core.faults.directive import not_utf8
@@ -14,11 +15,10 @@ from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import TEST_ID
 from inference_lab.web.recorded import tell_of_body
-from inference_lab.web.requests import Common, convert, read_values, unknown_field
 from inference_lab.web.served import Served
 
 if TYPE_CHECKING:
-    from inference_lab.web.endpoints import Endpoint
+    from inference_lab.core.apis.contract import Api
     from inference_lab.web.served import ServedModels
     from inference_lab.wire.request import LabRequest
 
@@ -58,7 +58,7 @@ class Checks:
         # Reading one takes longer than all other checks together, and a suite sends the same few again and again.
         self._plan = lru_cache(maxsize=_PLANS)(lambda text: plan_from_header(text, incidents))
 
-    def accept(self, request: LabRequest, endpoint: Endpoint[_R]) -> Accepted[_R]:
+    def accept(self, request: LabRequest, api: Api[_R]) -> Accepted[_R]:
         """Check a request for a completion.
 
         Raises:
@@ -68,15 +68,15 @@ class Checks:
         test = header_test_id(request)
         raw = whole_body(request)
         values = read_values(raw)
-        tell_of_body(request, values, endpoint.kind)
-        body = convert(values, endpoint.kind)
-        endpoint.check(body)
+        tell_of_body(request, values, api.body)
+        body = convert(values, api.body)
+        body.check()
         if header_plan is not None and not applies(header_plan, streaming=bool(body.stream)):
             raise bad_directive(NEEDS_STREAM)
         served = self._models.find(body.model or "")
         request.model = served.tally
         request_id = b", ".join(request.requestHeaders.getRawHeaders(b"x-request-id") or ())
-        unknown = unknown_field(values, endpoint.kind)
+        unknown = unknown_field(values, api.body)
         return Accepted(raw, body, served, header_plan, request_id, test, unknown)
 
     def accept_listing(self, request: LabRequest) -> Incidents:

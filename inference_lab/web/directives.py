@@ -15,11 +15,11 @@ from inference_lab.core.faults.directive import DirectiveError, MalformedError
 from inference_lab.core.faults.plan import plan_from_prompt
 
 if TYPE_CHECKING:
+    from inference_lab.core.apis.contract import Api, Prompt
     from inference_lab.core.faults.incident import Incidents
     from inference_lab.core.faults.plan import FaultPlan
     from inference_lab.core.prompts.echo import Echo
     from inference_lab.web.checks import Accepted
-    from inference_lab.web.endpoints import Endpoint, Prompt
     from inference_lab.wire.request import LabRequest
 
 _log: Final = Logger()
@@ -34,7 +34,7 @@ class Directives:
     def __init__(
         self,
         request: LabRequest,
-        endpoint: Endpoint[Any],
+        api: Api[Any],
         accepted: Accepted[Any],
         prompt: Prompt,
         *,
@@ -42,7 +42,7 @@ class Directives:
         incidents: Incidents,
     ) -> None:
         self._request = request
-        self._endpoint = endpoint
+        self._api = api
         self._accepted = accepted
         self.prompt = prompt
         self._proper = prompt.position.proper
@@ -78,7 +78,7 @@ class Directives:
     @cached_property
     def _read_echo(self) -> Echo | ApiError | None:
         try:
-            return self._endpoint.echo(self._accepted.body) if self._admitted else None
+            return self._api.echo(self._accepted.body) if self._admitted else None
         except ApiError as error:
             return error
 
@@ -141,4 +141,4 @@ class Directives:
             return self._bad(str(known))
 
     def _bad(self, reason: str) -> ApiError:
-        return bad_directive(f"in the prompt: {reason}", param=self._endpoint.prompt_field)
+        return bad_directive(f"in the prompt: {reason}", param=self._api.prompt_field)

@@ -10,9 +10,9 @@ import msgspec
 from twisted.internet.task import deferLater
 
 from inference_lab.core.answer.embedding import DIMENSIONS, MOST_DIMENSIONS, packed_vector
+from inference_lab.core.apis.request import Ids, read_body, show_number
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.tokens import encode
-from inference_lab.web.requests import Ids, read_body, show_number
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IReactorTime

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from inference_lab.core.apis.table import APIS
 from inference_lab.core.errors import bad_directive, invalid_request
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.stream.preview import preview_in_turns
@@ -13,8 +14,6 @@ from inference_lab.wire.slices import in_slices
 if TYPE_CHECKING:
     from inference_lab.core.faults.incident import Incidents
     from inference_lab.wire.request import LabRequest
-
-_ENDPOINTS: Final = {"chat": True, "completions": False}
 
 
 def fault_list(incidents: Incidents) -> object:
@@ -32,10 +31,10 @@ async def fault_page(request: LabRequest, directive: str, incidents: Incidents) 
     endpoint = query.pop("endpoint", "chat")
     for key in query:
         raise invalid_request(f"{key:.60}: no such key, expected endpoint", key[:60])
-    if endpoint not in _ENDPOINTS:
-        raise invalid_request("endpoint is neither chat nor completions", "endpoint")
+    if endpoint not in APIS:
+        raise invalid_request(f"endpoint: no such one, expected {' or '.join(APIS)}", "endpoint")
     try:
-        turns = preview_in_turns(directive, chat=_ENDPOINTS[endpoint], incidents=incidents)
+        turns = preview_in_turns(directive, api=APIS[endpoint], incidents=incidents)
         return await in_slices(request.channel.site.pacer, turns)
     except ValueError as error:
         raise bad_directive(str(error), param="directive") from None

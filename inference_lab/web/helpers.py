@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.apis.request import Ids, read_body
 from inference_lab.core.errors import invalid_prompt, invalid_request
 from inference_lab.core.prompts.helper_payloads import detokenized, rendered, tokenized
 from inference_lab.core.prompts.messages import Message
-from inference_lab.web.requests import Ids, read_body
 
 if TYPE_CHECKING:
     from inference_lab.core.answer.templates import Format

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inference_lab.core.apis.request import fields_of
 from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.faults.trigger import CONFIGURED
 from inference_lab.core.identity import key_text
@@ -11,17 +12,16 @@ from inference_lab.core.journal.calls import arguments_so_far, calls_in
 from inference_lab.core.journal.parameters import parameters_of
 from inference_lab.core.journal.row import Engine, ignored_in
 from inference_lab.core.journal.sent import Leg
-from inference_lab.web.requests import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from inference_lab.core.answer.position import Position
     from inference_lab.core.answer.templates import Format
+    from inference_lab.core.apis.contract import Api
+    from inference_lab.core.apis.request import Common
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.trigger import Trigger
-    from inference_lab.web.endpoints import Endpoint
-    from inference_lab.web.requests import Common
     from inference_lab.wire.engine_driver import Ticket
     from inference_lab.wire.request import LabRequest
 
@@ -73,9 +73,9 @@ def tell_of_answer(
     )
 
 
-def tell_of_id(request: LabRequest, endpoint: Endpoint[Any], completion_id: str) -> None:
+def tell_of_id(request: LabRequest, api: Api[Any], completion_id: str) -> None:
     """What ids of the answer's calls are made of; raw text has none."""
-    if request.recording is not None and endpoint.is_chat:
+    if request.recording is not None and not api.is_raw:
         request.recording.identifies(completion_id)
 
 

@@ -5,6 +5,7 @@ from itertools import islice
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Piece
@@ -93,7 +94,9 @@ def test_any_chain_of_torn_legs_adds_up_to_a_whole_answer(
     for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
         position = locate(style, prompt + said)
         try:
-            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel], chat=False)
+            pieces = fault_pieces(
+                style, replace(position, is_raw=True), ("reasoning", "text", "call")[channel]
+            )
         except ValueError:
             continue
         raw = "".join(piece.raw for piece in islice(pieces, frames))
@@ -101,7 +104,9 @@ def test_any_chain_of_torn_legs_adds_up_to_a_whole_answer(
     position = locate(style, prompt + said)
     if position.trapped:
         return
-    plan = healthy(style, position, chat=False, reasoning_words=10 if thinking else 0, answer_words=20)
+    plan = healthy(
+        style, replace(position, is_raw=True), reasoning_words=10 if thinking else 0, answer_words=20
+    )
     pieces_left = [said, *(piece.raw for piece in plan.pieces)]
     whole = [*(raw_chunk(text) for text in pieces_left), raw_chunk(finish=plan.finish), DONE]
     verdict = verify(whole)
@@ -147,13 +152,13 @@ def test_any_chain_of_prefills_adds_up_to_a_whole_answer(
     for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
         position = locate(style, client.prompt())
         try:
-            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel], chat=True)
+            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel])
         except ValueError:
             continue
         # Arguments that break off in a key cannot be told in every format.
         client.take(list(islice(pieces, frames)), 0 if channel == 2 and frames < 3 else torn)
     position = locate(style, client.prompt())
-    plan = healthy(style, position, chat=True, reasoning_words=10 if thinking else 0, answer_words=20)
+    plan = healthy(style, position, reasoning_words=10 if thinking else 0, answer_words=20)
     client.take(list(plan.pieces), 0)
     verdict = verify([*client.frames, chunk(finish=plan.finish), DONE])
     assert (verdict.outcome, verdict.findings) == ("whole", ())

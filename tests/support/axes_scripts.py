@@ -6,13 +6,14 @@ from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from inference_lab.core.answer.answer import Limits
 from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.templates import LAB
-from inference_lab.core.apis.chat.writer import ChatWriter
-from inference_lab.core.apis.completions.writer import CompletionsWriter
 from inference_lab.core.apis.contract import Completion, Form
 from inference_lab.core.apis.dialects import DIALECTS
+from inference_lab.core.apis.table import APIS
 from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.death import Close, Death
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
@@ -37,6 +38,7 @@ PASSED_ON = 5
 LEG = locate(LAB, "p266" + "".join(word("qu", index) for index in range(PASSED_ON)))
 """Where a request stands that asks for the rest of an answer."""
 CALL = CallTarget("get_current_weather", "location")
+API_OF = {api.path: api for api in APIS.values()}
 IDENTS = {CHAT: "chatcmpl-0", COMPLETIONS: "cmpl-0"}
 ENDS = {
     Close.TERMINATOR: "keep",
@@ -63,21 +65,21 @@ def script_of(
     death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True, most: int = 600
 ) -> list[Event]:
     """The events, an endless stream's only so far as the model goes; `streaming` is what the request asked for."""
-    chat = endpoint == CHAT
-    position = LEG if leg else FRESH
+    api = API_OF[endpoint]
+    position = replace(LEG if leg else FRESH, is_raw=api.is_raw)
     if leg:
         found = on_leg(death, PASSED_ON)
         assert found is not None
         death = found
     if death.restart:
         position = restarted(LAB, position)
-    plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS), chat=chat)
+    plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS))
     completion, dialect = Completion(IDENTS[endpoint], 1, "m"), DIALECTS[death.dialect or "lab"]
     events = single(
         fault_script(
             death,
-            partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
-            AnswerSource(LAB, position, plan, death, chat=chat, call=CALL),
+            partial(api.writer, completion, dialect),
+            AnswerSource(LAB, position, plan, death, call=CALL),
             form=Form(usage_asked=True, prompt_tokens=PROMPT_TOKENS),
             whole=lambda: whole_of(endpoint),
             streaming=streaming,
@@ -119,7 +121,7 @@ def served(
     directive = directive_of(settings)
     try:
         fault = parse_directive(directive)
-        reason = without_effect_on(fault.death, secure=True, chat=endpoint == CHAT, counts=True)
+        reason = without_effect_on(fault.death, api=API_OF[endpoint], secure=True, counts=True)
         return None if reason else script_of(fault.death, endpoint, leg=leg, streaming=streaming)
     except ValueError as error:
         reason = str(error)

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.position import locate
@@ -202,14 +203,15 @@ def _pieces(rng: random.Random, style: Format, kind: str, *, is_chat: bool) -> t
     prompt = style.render([Message("user", "hello")], thinking=thinking)
     place = locate(style, prompt)
     if kind in {"call", "calls"}:
-        begun = list(islice(fault_pieces(style, place, "call", chat=is_chat), 1 + rng.randint(1, 8)))
+        begun = list(
+            islice(fault_pieces(style, replace(place, is_raw=not is_chat), "call"), 1 + rng.randint(1, 8))
+        )
         prompt += "".join(piece.raw for piece in begun)
-        plan = healthy(style, locate(style, prompt), chat=is_chat)
+        plan = healthy(style, locate(style, prompt, is_raw=not is_chat))
         return [*begun, *plan.pieces], plan.finish
     plan = healthy(
         style,
-        place,
-        chat=is_chat,
+        replace(place, is_raw=not is_chat),
         reasoning_words=rng.randint(1, 6) if thinking else 0,
         answer_words=rng.randint(2, 12) if rng.random() < 0.6 else None,
         max_tokens=rng.randint(24, 30),

@@ -36,7 +36,6 @@ def fault_pieces(
     position: Position,
     channel: Channel,
     *,
-    chat: bool,
     call: CallTarget | None = None,
     shift: int = 0,
 ) -> Pieces:
@@ -52,7 +51,7 @@ def fault_pieces(
     writer = Writer(style, position)
     place = writer.place
     if channel == "call":
-        writer.enter_call(call or CallTarget(), chat=chat)
+        writer.enter_call(call or CallTarget())
     elif channel == "text":
         if place.channel in {"call", "end"}:
             raise ValueError("the answer is already in its tool call")
@@ -65,7 +64,7 @@ def fault_pieces(
 
 
 def call_pieces(
-    style: Format, position: Position, frames: int, *, chat: bool, call: CallTarget, parallel: bool
+    style: Format, position: Position, frames: int, *, call: CallTarget, parallel: bool
 ) -> Pieces:
     """A call of so many pieces, announced and closed; `parallel`: of the first half, a second one without end behind.
 
@@ -73,7 +72,7 @@ def call_pieces(
         ValueError: the answer so far has left its call behind, or so few pieces cannot hold what it lacks.
     """
     writer = Writer(style, position)
-    writer.enter_call(call, chat=chat)
+    writer.enter_call(call)
     words = ((frames + 1) // 2 if parallel else frames) - writer.piece_count
     if words < 1:
         raise ValueError(f"{frames} frames do not hold what the answer lacks up to its call")
@@ -87,11 +86,10 @@ def call_pieces(
     return Pieces(tuple(writer.segments))
 
 
-def healthy(  # noqa: PLR0913 - the lengths of docs/wire.md, each by its name
+def healthy(
     style: Format,
     position: Position,
     *,
-    chat: bool,
     reasoning_words: int = 0,
     answer_words: int | None = None,
     max_tokens: int | None = None,
@@ -103,8 +101,8 @@ def healthy(  # noqa: PLR0913 - the lengths of docs/wire.md, each by its name
     It ends at the first of `max_tokens` (ids of this leg, markup included), `answer_words` (`[answer]
     tokens`, content only, counted from word 0 on every leg) and `context_left` (ids); with the first two
     absent at 256 content words. Markup is split only where the leg would say nothing else. Finish is `stop` where
-    `answer_words` is reached, `tool_calls` on a chat whose calls are whole, else `length` (docs/wire.md, Lengths). No
-    limit costs time or memory.
+    `answer_words` is reached, `tool_calls` where its calls are whole, and no raw
+    text, else `length` (docs/wire.md, Lengths). No limit costs time or memory.
     """
     if position.trapped:
         return Plan(Pieces(()), "stop", 1, unseen_tokens=1)
@@ -112,8 +110,8 @@ def healthy(  # noqa: PLR0913 - the lengths of docs/wire.md, each by its name
     writer.enter_answer(calls.required, reasoning_words)
     finish: Finish = "length" if answer_words is None else "stop"
     if calls.required or writer.place.channel in {"call", "end"}:
-        finish = "tool_calls" if chat else "stop"
-        writer.make_calls(calls, reasoning_words, chat=chat)
+        finish = "stop" if position.is_raw else "tool_calls"
+        writer.make_calls(calls, reasoning_words)
     else:
         writer.think(reasoning_words)
         writer.content(answer_words, max_tokens)
@@ -123,7 +121,7 @@ def healthy(  # noqa: PLR0913 - the lengths of docs/wire.md, each by its name
     if plan.completion_tokens or budget is None or first is None:
         return plan
     piece = first.beginning(budget)
-    if chat and not piece.delta:
+    if not (piece.delta or position.is_raw):
         return Plan(Pieces(()), "length", budget, piece.raw, budget)
     return Plan(Pieces((piece,)), "length", budget)
 

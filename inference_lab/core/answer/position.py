@@ -19,7 +19,8 @@ class Position(msgspec.Struct, frozen=True):
 
     `key` is the conversation's 64-bit key: the digest of the ids of the prompt proper. `tag` is that of the
     region's words, else the key's short form. `proper` is the prompt proper's text and `region` the answer so
-    far; `place` is where that ends. `trapped` says that the region makes the model stop at once.
+    far; `place` is where that ends. `trapped` says that the region makes the model stop at once. `is_raw`: the answer
+    is shown as raw text with its markup, where a call is no more than text.
     """
 
     key: int
@@ -28,6 +29,7 @@ class Position(msgspec.Struct, frozen=True):
     region: str
     place: Place
     trapped: bool = False
+    is_raw: bool = False
 
     @property
     def progress(self) -> int:
@@ -61,7 +63,7 @@ class Position(msgspec.Struct, frozen=True):
         return read(style, region, self.tag, lambda: [*targets, *_tools_of(self.proper)])
 
 
-def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Position:
+def locate(style: Format, text: str, ids: Sequence[int] | None = None, *, is_raw: bool = False) -> Position:
     """Read a rendered prompt. `ids` are `encode(text)` where the caller has them already.
 
     The tag is that of the last whole word; without one, a torn first word's letters count before the key's,
@@ -74,22 +76,24 @@ def locate(style: Format, text: str, ids: Sequence[int] | None = None) -> Positi
         place = read(style, region, tag, partial(_tools_of, region.proper))
         if region.marked or (place.readable and place.progress):
             trapped = region.text.endswith(style.traps)
-            return Position(key, place.tag or tag, region.proper, region.text, place, trapped)
+            return Position(key, place.tag or tag, region.proper, region.text, place, trapped, is_raw)
         region = region.words_alone
-    return _fresh(style, region if region.marked else without_region(style, text), ids)
+    region = region if region.marked else without_region(style, text)
+    return _fresh(style, region, ids, is_raw=is_raw)
 
 
 def restarted(style: Format, position: Position) -> Position:
     """The place of a server that takes no notice of the answer so far; the words keep their tag."""
     region = region_of(style, position.proper)
-    fresh = _fresh(style, region if region.marked else without_region(style, position.proper), None)
+    region = region if region.marked else without_region(style, position.proper)
+    fresh = _fresh(style, region, None, is_raw=position.is_raw)
     return msgspec.structs.replace(fresh, key=position.key, tag=position.tag)
 
 
-def _fresh(style: Format, region: Region, ids: Sequence[int] | None) -> Position:
+def _fresh(style: Format, region: Region, ids: Sequence[int] | None, *, is_raw: bool) -> Position:
     key = digest(encode(region.proper) if ids is None else ids)
     tag = tag_of(key)
-    return Position(key, tag, region.proper, "", read(style, region, tag, list))
+    return Position(key, tag, region.proper, "", read(style, region, tag, list), is_raw=is_raw)
 
 
 def _tools_of(proper: str) -> list[CallTarget]:

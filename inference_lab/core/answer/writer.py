@@ -151,7 +151,7 @@ class Writer:
         if self.completion:
             self.words("text", self.index + 1)
 
-    def enter_call(self, call: CallTarget, *, chat: bool) -> None:
+    def enter_call(self, call: CallTarget) -> None:
         """Go on in the call that is open, or close what is and announce one.
 
         Raises:
@@ -162,7 +162,7 @@ class Writer:
             raise ValueError("the tool call is already complete")
         self.load()
         if self.place.channel == "call":
-            self.announce_unnamed(chat=chat)
+            self.announce_unnamed()
         else:
             self.close_reasoning(self.place.index)
             self.close_text()
@@ -185,12 +185,13 @@ class Writer:
         self.arguments = f'{{"{quoted(call.key)}": "'
         self._enter("call")
 
-    def announce_unnamed(self, *, chat: bool) -> None:
+    def announce_unnamed(self) -> None:
         """Complete an opening in a piece of its own where chat clients have yet to hear the call's name."""
-        if chat and self.channel == "call" and self.place.name is not None:
-            self._announcement(self.place.name)
+        name = self.place.name if self.channel == "call" else None
+        if name is not None and not self._position.is_raw:
+            self._announcement(name)
 
-    def make_calls(self, calls: Calls, reasoning_words: int, *, chat: bool) -> None:
+    def make_calls(self, calls: Calls, reasoning_words: int) -> None:
         """All that is left of the calls, from wherever the answer stands.
 
         What stands between two calls rides in front of the second one's announcement, so that pieces end where ids do.
@@ -200,13 +201,13 @@ class Writer:
         before, typed = style.call_between, 0
         is_last = self.call_number + 1 >= calls.count
         if self.channel == "end":
-            left = self._leave_call(is_last=is_last, chat=chat)
+            left = self._leave_call(is_last=is_last)
             if left is None:
                 return
             before, typed = left
         else:
             if self.channel == "call":
-                self.announce_unnamed(chat=chat)
+                self.announce_unnamed()
             else:
                 self.think(reasoning_words)
                 self.close_text()
@@ -218,7 +219,7 @@ class Writer:
             self._finish_call(is_last=self.call_number + 1 >= calls.count)
             before, typed = style.call_between, 0
 
-    def _leave_call(self, *, is_last: bool, chat: bool) -> tuple[str, int] | None:
+    def _leave_call(self, *, is_last: bool) -> tuple[str, int] | None:
         """Write what the call lacks after its argument; what stands before the next one, and how much of it is there.
 
         None where no other call may follow. A chat's prefill does not show whether the calls have been closed after a
@@ -227,7 +228,7 @@ class Writer:
         style, after = self.style, self.place.after
         closed = bool(after) and after == style.calls_close
         goes_on = after is not None and (style.call_between + style.call_open).startswith(after)
-        if (goes_on or (closed and chat)) and not is_last:
+        if (goes_on or (closed and not self._position.is_raw)) and not is_last:
             return (style.calls_open, 0) if closed else (style.call_between, len(after or ""))
         if after is not None:
             self.markup += style.calls_close[len(after) :]

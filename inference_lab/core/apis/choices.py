@@ -8,21 +8,34 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.apis.contract import PLAIN, Counts, Form, quote
 from inference_lab.core.apis.dialects import LAB
-from inference_lab.core.stream.events import NOTHING, SAID_DONE, Frame, Part, Said, finished, said_of
+from inference_lab.core.stream.events import (
+    NOTHING,
+    SAID_DONE,
+    TURN,
+    Frame,
+    Part,
+    Said,
+    Turn,
+    finished,
+    said_of,
+)
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from inference_lab.core.answer.pieces import Channel, Piece
-    from inference_lab.core.apis.contract import Completion
+    from inference_lab.core.answer.writer import Plan
+    from inference_lab.core.apis.contract import Completion, Prompt
     from inference_lab.core.apis.dialects import Dialect, Frames
+    from inference_lab.core.apis.request import Common
 
 _PLACE: Final = re.compile(r"(\$[A-Z]+)")
 _ROLE: Final = b',"role":"assistant"'
@@ -214,3 +227,30 @@ class ChoicesWriter:
             choice = choice.removesuffix(b',"prompt_token_ids":null')
             told = b',"prompt_token_ids":%b%b' % (msgspec.json.encode(self._form.prompt_ids), told)
         return choice + told
+
+
+def told_ids(body: Common, prompt: Prompt, plan: Plan) -> Generator[Turn, None, dict[str, list[int]]]:
+    """What `return_token_ids` adds to the choice of an answer that is not streamed."""
+    if not body.return_token_ids:
+        return {}
+    ids: list[int] = []
+    for piece in plan.pieces.joined():
+        if piece.words == JOINED_WORDS:
+            yield TURN
+        ids += encode(piece.raw)
+    ids += encode(plan.unseen)
+    return {"prompt_token_ids": prompt.ids, "token_ids": ids}
+
+
+def whole_json(completion: Completion, kind: str, choice: dict[str, Any], counts: Counts) -> bytes:
+    """The JSON of an answer that is not streamed."""
+    return msgspec.json.encode(
+        {
+            "id": completion.id,
+            "object": kind,
+            "created": completion.created,
+            "model": completion.model,
+            "choices": [choice],
+            "usage": msgspec.Raw(counts.json()),
+        }
+    )

@@ -1,17 +1,25 @@
-"""What every API's stream is made with: the facts that its frames repeat, its counts, and the writer of its frames."""
+"""What an API is: how it reads a request, writes the frames of a stream, and an answer that is not streamed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from inference_lab.core.answer.position import Position
+from inference_lab.core.apis.request import Common
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     from inference_lab.core.answer.pieces import Channel, Piece
+    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.dialects import Dialect
-    from inference_lab.core.stream.events import Frame
+    from inference_lab.core.prompts.echo import Echo
+    from inference_lab.core.stream.events import Frame, Turn
+
+_B = TypeVar("_B", bound=Common)
 
 quote = msgspec.json.encode
 """A string as JSON with its quotes: UTF-8, only what JSON must escape is escaped."""
@@ -136,3 +144,64 @@ class StreamWriter(Protocol):
 
     def counts(self) -> Counts:
         """The usage so far."""
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """A request's prompt: its ids, where it stands in its answer, and whether the model reasons."""
+
+    ids: list[int]
+    position: Position
+    thinking: bool
+
+
+class Api(Generic[_B]):
+    """An API of completions: one subclass and one value each, in `table.APIS`.
+
+    `body` is the request's struct. `is_raw`: text comes with its markup, and calls
+    as text; elsewhere each channel has a member of its own. `lacks` are values of axes that mean nothing here, and what
+    an API must have for them.
+    """
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    prompt_field: ClassVar[str]
+    id_prefix: ClassVar[str]
+    is_raw: ClassVar[bool] = False
+    body: type[_B]
+    lacks: ClassVar[Mapping[tuple[str, str], str]] = {}
+
+    def prompt(self, body: _B, style: Format, *, reasons: bool) -> Prompt:
+        """Render the prompt in a model's format; `reasons` is whether the model does unless the request forbids it.
+
+        Raises:
+            ApiError: 400 for a conversation the template cannot render.
+        """
+        raise NotImplementedError
+
+    def echo(self, body: _B) -> Echo | None:
+        """The echo-directive in the prompt, on an API that has them.
+
+        Raises:
+            ApiError: 400 for one that is malformed.
+        """
+        del body
+        return None
+
+    def writer(self, completion: Completion, dialect: Dialect, form: Form) -> StreamWriter:
+        """Who writes the frames of a stream."""
+        raise NotImplementedError
+
+    def form(self, body: _B, prompt: Prompt) -> Form:
+        """What a request asks of its stream's frames."""
+        ids = prompt.ids if body.return_token_ids else None
+        return Form(usage_asked=body.include_usage, prompt_ids=ids, prompt_tokens=len(prompt.ids))
+
+    def whole(
+        self, body: _B, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
+    ) -> Generator[Turn, None, bytes]:
+        """The JSON of an answer that is not streamed, made in turns where it is long."""
+        raise NotImplementedError
+
+    def text_of(self, piece: Piece) -> str:
+        """A piece's text as a frame of content shows it."""
+        return piece.raw if self.is_raw else piece.delta

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -10,6 +10,7 @@ from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.stream.http_1_0 import needs_http_1_1
 
 if TYPE_CHECKING:
+    from inference_lab.core.apis.contract import Api
     from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.incident import Incident
     from inference_lab.core.faults.plan import FaultPlan
@@ -41,21 +42,20 @@ def why_invisible(
     death: Death,
     incident: Incident | None = None,
     *,
+    api: Api[Any],
     secure: bool,
-    chat: bool,
     counts: bool,
     kept: bool = True,
     has_chunks: bool = True,
 ) -> str | None:
-    """Why an endpoint or a connection cannot show a death, or the incident that it stands for; None if it can.
+    """Why an API or a connection cannot show a death, or the incident that it stands for; None if it can.
 
     `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection;
     `has_chunks`: it speaks HTTP/1.1.
     """
-    if not chat:
-        for key, words in (("at", {"role"}), ("reasoning_key", {"reasoning"})):
-            if getattr(death, key) in words:
-                return f"{key}={getattr(death, key)} is for chat, which has a role frame and deltas"
+    for (key, value), needed in api.lacks.items():
+        if getattr(death, key) == value:
+            return f"{key}={value} is for {needed}"
     miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
     if miscounts and death.usage == HEALTHY.usage and not counts:
         return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"

@@ -24,7 +24,6 @@ from inference_lab.core.tokens import spell
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from inference_lab.core.answer.pieces import Piece as AnswerPiece
 
 # The closes that stand behind a complete response, and those that break it off; the names are the axis's.
 COMPLETE: Final[Mapping[str, Close]] = {
@@ -204,21 +203,18 @@ def parts_of(text: str) -> tuple[Part, ...]:
 def incident_script(
     incident: Incident,
     completion: Completion,
-    words: Iterable[AnswerPiece],
+    words: Iterable[str],
     *,
-    chat: bool,
     delay_ms: int | None,
 ) -> Iterator[Event]:
     """The events of a replay: as recorded, or with `delay_ms` between the pieces in place of the recorded pauses.
 
-    `words` are the answer's pieces, of which as many are taken as there are blanks for words; `chat` takes their
-    deltas, else their raw text.
+    `words` are the answer's, of which as many are taken as there are blanks for words.
 
     Raises:
         ValueError: a Content-Length below zero. It is raised before the first event.
     """
-    texts = (piece.delta if chat else piece.raw for piece in words)
-    filled = _filled(incident, completion, texts)
+    filled = _filled(incident, completion, iter(words))
     if incident.framing in {"length", "both"}:
         events = list(filled)
         body_bytes = sum(len(event.data) for event in events if isinstance(event, (Frame, Raw)))

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections import deque
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
 from inference_lab.core.answer.answer import Limits, word
 from inference_lab.core.answer.position import locate, restarted
 from inference_lab.core.answer.templates import FORMATS
-from inference_lab.core.apis.chat.writer import ChatWriter
-from inference_lab.core.apis.completions.writer import CompletionsWriter
+from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.contract import Completion, Form
 from inference_lab.core.apis.dialects import DIALECTS, LAB
 from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
-from inference_lab.core.identity import CHAT_PREFIX, COMPLETIONS_PREFIX, FIXED_CREATED
+from inference_lab.core.identity import FIXED_CREATED
 from inference_lab.core.stream.events import NOTHING, TURN, Frame, Head, Pause, Raw, Turn, single
 from inference_lab.core.stream.script import fault_script
 from inference_lab.core.stream.source import AnswerSource, answer_of
@@ -29,6 +28,7 @@ from inference_lab.core.tokens import encode
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from inference_lab.core.apis.contract import Api
     from inference_lab.core.faults.directive import Fault
     from inference_lab.core.stream.events import Event, Said
 
@@ -47,19 +47,19 @@ _PASSED_ON: Final = 4
 Value: TypeAlias = dict[str, object]
 
 
-def preview(directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS) -> list[Value]:
+def preview(directive: str, *, api: Api[Any] = CHAT, incidents: Incidents = NO_INCIDENTS) -> list[Value]:
     """As `preview_in_turns`, at once."""
     values: list[Value] = []
 
     def take() -> Generator[Turn]:
-        values.extend((yield from preview_in_turns(directive, chat=chat, incidents=incidents)))
+        values.extend((yield from preview_in_turns(directive, api=api, incidents=incidents)))
 
     deque(take(), maxlen=0)
     return values
 
 
 def preview_in_turns(
-    directive: str, *, chat: bool = True, incidents: Incidents = NO_INCIDENTS
+    directive: str, *, api: Api[Any] = CHAT, incidents: Incidents = NO_INCIDENTS
 ) -> Generator[Turn, None, list[Value]]:
     """What each element of a directive is answered with: `leg`, `progress`, `fault`, `events` and `end`.
 
@@ -78,7 +78,7 @@ def preview_in_turns(
     for fault, (leg, progress) in islice(zip(plan.elements, _legs(plan), strict=True), MOST_LEGS):
         if left_bytes <= 0:
             break
-        value, sent_bytes = yield from _element(leg, fault, progress, left_bytes, chat=chat)
+        value, sent_bytes = yield from _element(leg, fault, progress, left_bytes, api)
         values.append(value)
         yield TURN
         left_bytes -= sent_bytes
@@ -96,7 +96,7 @@ def _legs(plan: FaultPlan) -> Iterator[tuple[int, int]]:
 
 
 def _element(
-    number: int, fault: Fault, progress: int, most_bytes: int, *, chat: bool
+    number: int, fault: Fault, progress: int, most_bytes: int, api: Api[Any]
 ) -> Generator[Turn, None, tuple[Value, int]]:
     """An element's value, and how many bytes it sends, as far as it is shown."""
     fault = fault.in_stream()
@@ -111,7 +111,7 @@ def _element(
     end = None
     count = sent_bytes = 0
     chunked = True
-    for event in single(_script(on_leg, progress, chat=chat)):
+    for event in single(_script(on_leg, progress, api)):
         if isinstance(event, Turn):
             yield event
             continue
@@ -132,29 +132,30 @@ def _element(
     return {**leg, "events": events, "end": end}, sent_bytes
 
 
-def _script(fault: Fault, progress: int, *, chat: bool) -> Iterator[Event]:
+def _script(fault: Fault, progress: int, api: Api[Any]) -> Iterator[Event]:
     death = fault.death
-    reason = why_invisible(death, secure=True, chat=chat, counts=True)
+    reason = why_invisible(death, api=api, secure=True, counts=True)
     if reason is not None:
         raise ValueError(f"{fault.mode}: {reason}")
     style = FORMATS["lab"]
-    fresh = locate(style, _PROMPT)
+    fresh = locate(style, _PROMPT, is_raw=api.is_raw)
     # The last word alone says where the answer goes on, however many stand before it.
-    position = locate(style, _PROMPT + word(fresh.tag, progress - 1)) if progress else fresh
+    so_far = word(fresh.tag, progress - 1) if progress else ""
+    position = locate(style, _PROMPT + so_far, is_raw=api.is_raw) if progress else fresh
     if death.restart:
         position = restarted(style, position)
-    answer = answer_of(style, position, death, Limits(max_tokens=WORDS), chat=chat)
-    source = AnswerSource(style, position, answer, death, chat=chat, call=position.first_tool)
+    answer = answer_of(style, position, death, Limits(max_tokens=WORDS))
+    source = AnswerSource(style, position, answer, death, call=position.first_tool)
     dialect = DIALECTS[death.dialect or LAB.name]
-    prefix = dialect.id_prefix or (CHAT_PREFIX if chat else COMPLETIONS_PREFIX)
+    prefix = dialect.id_prefix or api.id_prefix
     completion = Completion(prefix + _DIGITS, FIXED_CREATED, "MODEL")
     if fault.incident is not None:
-        words = source.endless("text") if fault.incident.words else ()
-        return incident_script(fault.incident, completion, words, chat=chat, delay_ms=fault.given_delay_ms)
+        words = map(api.text_of, source.endless("text") if fault.incident.words else ())
+        return incident_script(fault.incident, completion, words, delay_ms=fault.given_delay_ms)
     try:
         return fault_script(
             death,
-            partial(ChatWriter if chat else CompletionsWriter, completion, dialect),
+            partial(api.writer, completion, dialect),
             source,
             form=Form(usage_asked=True, prompt_tokens=len(encode(_PROMPT)) + progress),  # a word is a token
             whole=lambda: _whole(completion),

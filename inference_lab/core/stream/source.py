@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 
 
-def answer_of(style: Format, position: Position, death: Death, limits: Limits, *, chat: bool) -> Plan:
+def answer_of(style: Format, position: Position, death: Death, limits: Limits) -> Plan:
     """The whole answer that a death is of: text, unless it thinks first and goes on.
 
     Raises:
@@ -30,7 +30,6 @@ def answer_of(style: Format, position: Position, death: Death, limits: Limits, *
         return healthy(
             style,
             position,
-            chat=chat,
             answer_words=limits.answer_words,
             max_tokens=limits.max_tokens,
             context_left=limits.context_left,
@@ -43,12 +42,11 @@ class AnswerSource:
     """See `faults.content.Source`; `plan` is the whole answer: see `answer_of`."""
 
     def __init__(
-        self, style: Format, position: Position, plan: Plan, death: Death, *, chat: bool, call: CallTarget
+        self, style: Format, position: Position, plan: Plan, death: Death, *, call: CallTarget
     ) -> None:
         self._death = death
         self._style = style
         self._position = position
-        self._chat = chat
         self._call = call
         self._pieces = plan.pieces
         self.words = plan.pieces.words
@@ -65,7 +63,6 @@ class AnswerSource:
                 self._style,
                 self._position,
                 _CHANNELS[content],
-                chat=self._chat,
                 call=self._call,
                 shift=death.skip - death.overlap,
             )
@@ -73,7 +70,6 @@ class AnswerSource:
             self._style,
             self._position,
             int(death.after_chunks),
-            chat=self._chat,
             call=self._call,
             parallel=content == "tool_call_parallel",
         )

@@ -5,6 +5,7 @@ from itertools import islice
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy, word
 from inference_lab.core.answer.pieces import Channel, Piece, Run, fit
@@ -23,7 +24,7 @@ THINKING = Position(key=0, tag="qu", proper="", region="", place=Place("reasonin
 def first(
     count: int, channel: Channel, position: Position = FRESH, call: CallTarget | None = None
 ) -> list[Piece]:
-    return list(islice(fault_pieces(LAB, position, channel, chat=True, call=call), count))
+    return list(islice(fault_pieces(LAB, position, channel, call=call), count))
 
 
 def test_words_name_their_answer_and_place() -> None:
@@ -38,7 +39,9 @@ def test_a_text_fault_is_words_without_end() -> None:
         Piece("text", "qu0000", "qu0000", 1, 1),
         Piece("text", " qu0001", " qu0001", 1, 1),
     ]
-    assert next(islice(fault_pieces(LAB, FRESH, "text", chat=False), 10_007, None)).raw == " qu10007é"
+    assert (
+        next(islice(fault_pieces(LAB, replace(FRESH, is_raw=True), "text"), 10_007, None)).raw == " qu10007é"
+    )
 
 
 def test_a_text_fault_closes_the_block_that_the_prompt_opened() -> None:
@@ -94,18 +97,18 @@ def text(plan: Plan) -> str:
 def test_an_answer_ends_at_the_first_of_its_limits(
     limits: dict[str, int], raw: str, finish: str, tokens: int
 ) -> None:
-    plan = healthy(LAB, FRESH, chat=True, **limits)
+    plan = healthy(LAB, FRESH, **limits)
     assert (text(plan), plan.finish, plan.completion_tokens) == (raw, finish, tokens)
 
 
 def test_an_answer_without_limits_has_256_words() -> None:
-    plan = healthy(LAB, FRESH, chat=True)
+    plan = healthy(LAB, FRESH)
     assert (len(list(plan.pieces)), plan.finish, plan.completion_tokens) == (256, "length", 256)
     assert len(list(plan.pieces)) == 256
 
 
 def test_the_longest_answer_is_planned_at_once() -> None:
-    plan = healthy(LAB, FRESH, chat=True, max_tokens=2**31 - 1)
+    plan = healthy(LAB, FRESH, max_tokens=2**31 - 1)
     assert (plan.finish, plan.completion_tokens) == ("length", 2**31 - 1)
     assert next(iter(plan.pieces)).raw == "qu0000"
 
@@ -126,8 +129,7 @@ def test_the_tokens_of_an_answer_are_the_ids_of_its_pieces(
 ) -> None:
     plan = healthy(
         LAB,
-        THINKING if block_open else FRESH,
-        chat=False,
+        replace(THINKING if block_open else FRESH, is_raw=True),
         reasoning_words=reasoning,
         answer_words=answer,
         max_tokens=tokens,

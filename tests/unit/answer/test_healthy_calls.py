@@ -50,8 +50,7 @@ def rest(
     reasoning = REASONING if thinking else 0
     return healthy(
         style,
-        locate(style, prompt),
-        chat=chat,
+        locate(style, prompt, is_raw=not chat),
         reasoning_words=reasoning,
         max_tokens=max_tokens,
         calls=calls,

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Channel
@@ -37,8 +38,7 @@ def rest(
 ) -> Plan:
     return healthy(
         style,
-        locate(style, prompt),
-        chat=chat,
+        locate(style, prompt, is_raw=not chat),
         reasoning_words=REASONING if thinking else 0,
         answer_words=WORDS,
         max_tokens=max_tokens,
@@ -50,7 +50,7 @@ def raw(plan: Plan) -> str:
 
 
 def faulted(style: Format, prompt: str, channel: Channel, count: int, call: CallTarget | None = None) -> str:
-    pieces = fault_pieces(style, locate(style, prompt), channel, chat=False, call=call)
+    pieces = fault_pieces(style, locate(style, prompt, is_raw=True), channel, call=call)
     return "".join(piece.raw for piece in islice(pieces, count))
 
 
@@ -130,7 +130,7 @@ def test_a_faulted_leg_goes_on_in_its_channel_after_any_cut(style: Format, think
 @STYLES
 def test_open_reasoning_is_closed_for_text_and_a_torn_word_completed_first(style: Format) -> None:
     prompt = style.render(ASKED, thinking=True) + ("" if style.thinking_mark else style.reasoning_open)
-    pieces = list(islice(fault_pieces(style, locate(style, f"{prompt}AB0000 AB00"), "text", chat=True), 3))
+    pieces = list(islice(fault_pieces(style, locate(style, f"{prompt}AB0000 AB00"), "text"), 3))
     assert [(piece.channel, piece.delta, piece.raw) for piece in pieces] == [
         ("reasoning", "01", "01"),
         ("text", "ab0000", f"{style.reasoning_close}ab0000"),
@@ -144,10 +144,10 @@ def test_a_channel_that_lies_behind_is_refused(style: Format) -> None:
     called = prompt + faulted(style, prompt, "call", 3)
     for region, channel in ((prompt + "ab0000", "reasoning"), (called, "text"), (called, "reasoning")):
         with pytest.raises(ValueError, match=r"^the answer "):
-            fault_pieces(style, locate(style, region), channel, chat=False)
+            fault_pieces(style, locate(style, region, is_raw=True), channel)
     ended = called + raw(rest(style, called, thinking=False))
     with pytest.raises(ValueError, match="already complete"):
-        fault_pieces(style, locate(style, ended), "call", chat=False)
+        fault_pieces(style, locate(style, ended, is_raw=True), "call")
 
 
 @STYLES
@@ -158,7 +158,7 @@ def test_a_chat_hears_only_the_arguments_that_its_prefill_lacks(style: Format) -
         prompt = style.render([*ASKED, Message("assistant", None, tool_calls=[call])], [TOOL])
         position = locate(style, prompt)
         tag = position.tag
-        pieces = list(islice(fault_pieces(style, position, "call", chat=True), 3))
+        pieces = list(islice(fault_pieces(style, position, "call"), 3))
         text = (arguments + "".join(piece.delta for piece in pieces)).replace(tag, "ab")
         assert text.startswith(whole)
         assert all(piece.words == 1 for piece in pieces)
@@ -223,7 +223,7 @@ def test_a_region_is_continued_after_its_last_word(region: str, continuation: st
     lab = FORMATS["lab"]
     prompt = lab.render(ASKED)
     expected = continuation.replace("?", locate(lab, prompt).tag[1])
-    plan = healthy(lab, locate(lab, prompt + region), chat=False, max_tokens=5)
+    plan = healthy(lab, locate(lab, prompt + region, is_raw=True), max_tokens=5)
     assert next(iter(plan.pieces)).raw == expected
 
 
@@ -308,7 +308,7 @@ def test_max_tokens_gives_a_leg_so_many_more() -> None:
     prompt = lab.render(ASKED)
     for passed in range(1, 9):
         said = raw(rest(lab, prompt, thinking=False, max_tokens=passed))
-        plan = healthy(lab, locate(lab, prompt + said), chat=False, max_tokens=10 - passed)
+        plan = healthy(lab, locate(lab, prompt + said, is_raw=True), max_tokens=10 - passed)
         assert (len(encode(said + raw(plan))), plan.completion_tokens, plan.finish) == (
             10,
             10 - passed,
@@ -319,14 +319,14 @@ def test_max_tokens_gives_a_leg_so_many_more() -> None:
 def test_a_leg_with_nothing_left_ends_at_once() -> None:
     lab = FORMATS["lab"]
     prompt = lab.render(ASKED)
-    whole = raw(healthy(lab, locate(lab, prompt), chat=False))
-    plan = healthy(lab, locate(lab, prompt + whole), chat=False)
+    whole = raw(healthy(lab, locate(lab, prompt, is_raw=True)))
+    plan = healthy(lab, locate(lab, prompt + whole, is_raw=True))
     assert (raw(plan), plan.finish, plan.completion_tokens) == ("", "length", 0)
 
 
 def test_a_torn_word_past_the_end_is_completed() -> None:
     lab = FORMATS["lab"]
-    plan = healthy(lab, locate(lab, lab.render(ASKED) + "qu0000 qu0001 qu00"), chat=False, answer_words=2)
+    plan = healthy(lab, locate(lab, lab.render(ASKED) + "qu0000 qu0001 qu00", is_raw=True), answer_words=2)
     assert (raw(plan), plan.finish, plan.completion_tokens) == ("02", "stop", 1)
 
 
@@ -352,11 +352,11 @@ REGION = st.lists(st.sampled_from(PIECES.split("|"))).map("".join)
 def test_any_region_is_continued(marker: str, region: str, chat: bool) -> None:
     for style in FORMATS.values():
         position: Position = locate(style, marker + region)
-        plan = healthy(style, position, chat=chat, reasoning_words=2, answer_words=3)
+        plan = healthy(style, replace(position, is_raw=not chat), reasoning_words=2, answer_words=3)
         assert position.trapped or plan.completion_tokens == sum(piece.token_count for piece in plan.pieces)
         for channel in ("text", "reasoning", "call"):
             try:
-                pieces = list(islice(fault_pieces(style, position, channel, chat=chat), 4))
+                pieces = list(islice(fault_pieces(style, replace(position, is_raw=not chat), channel), 4))
             except ValueError:
                 continue
             assert len(pieces) == 4

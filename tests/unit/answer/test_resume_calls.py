@@ -33,8 +33,8 @@ def test_a_half_typed_call_is_announced_by_the_name_it_is_completed_to() -> None
             ("x", "x"),
         ):
             prompt = style.render([*ASKED, Message("assistant", f"ab0000{opening}{typed}")], TOOLS)
-            plan = healthy(style, locate(style, prompt), chat=True)
-            faulted = fault_pieces(style, locate(style, prompt), "call", chat=True)
+            plan = healthy(style, locate(style, prompt))
+            faulted = fault_pieces(style, locate(style, prompt), "call")
             for pieces in (plan.pieces, faulted):
                 first, second = islice(pieces, 2)
                 assert (first.name, first.delta, second.name) == (name, "", None)
@@ -52,7 +52,7 @@ def test_a_half_typed_call_is_announced_by_the_name_it_is_completed_to() -> None
     ],
 )
 def test_a_name_that_breaks_off_in_an_escape_stays_json(typed: str, name: str, raw: str) -> None:
-    plan = healthy(LAB, locate(LAB, prompt_of('{"name": "' + typed)), chat=True)
+    plan = healthy(LAB, locate(LAB, prompt_of('{"name": "' + typed)))
     first = next(iter(plan.pieces))
     assert first.name == name
     assert first.raw == raw + '", "arguments": {"location": "'
@@ -76,7 +76,7 @@ def test_a_name_that_breaks_off_in_an_escape_stays_json(typed: str, name: str, r
 @pytest.mark.parametrize("chat", [False, True])
 def test_arguments_are_json_wherever_they_were_broken_off(arguments: str, rest: str, chat: bool) -> None:
     opening = '{"name": "find_it", "arguments": '
-    plan = healthy(LAB, locate(LAB, prompt_of(opening + arguments)), chat=chat)
+    plan = healthy(LAB, locate(LAB, prompt_of(opening + arguments), is_raw=not chat))
     pieces = list(plan.pieces)
     assert all(piece.name is None for piece in pieces)
     assert pieces[0].raw.lstrip(" ").startswith(rest.lstrip(" "))
@@ -93,11 +93,11 @@ def test_content_that_only_begins_like_a_call_is_content(text: str) -> None:
     for style in (LAB, FORMATS["hermes"]):
         content = text if style is LAB else f"<tool_call>\n{text}"
         position = locate(style, style.render([*ASKED, Message("assistant", content)]))
-        first = next(iter(healthy(style, position, chat=True).pieces))
+        first = next(iter(healthy(style, position).pieces))
         assert (first.channel, first.delta[2:]) == ("text", "0000")
 
 
 def test_a_call_that_lacks_only_its_outer_brace_is_not_announced_again() -> None:
     position = locate(LAB, prompt_of('{"name": "find_it", "arguments": {"q": "ab0000"}'))
-    (last,) = healthy(LAB, position, chat=True).pieces
+    (last,) = healthy(LAB, position).pieces
     assert (last.raw, last.delta, last.name, last.words) == ("}", "", None, 0)

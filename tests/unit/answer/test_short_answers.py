@@ -41,8 +41,7 @@ def plan_of(
     required = () if calls is None else (CallTarget("find_it", "city"),)
     return healthy(
         style,
-        locate(style, prompt),
-        chat=chat,
+        locate(style, prompt, is_raw=not chat),
         reasoning_words=REASONING if thinking else 0,
         answer_words=9,
         max_tokens=max_tokens,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import healthy
 from inference_lab.core.answer.position import locate
@@ -48,7 +49,7 @@ TALK = st.lists(st.sampled_from([*MARKUP, *PROSE]), max_size=6).map("".join)
 def raw(style: Format, prompt: str, reasoning: int, *, chat: bool = False) -> str:
     """What a prompt is answered with, its tag as `qu`."""
     position = locate(style, prompt)
-    plan = healthy(style, position, chat=chat, reasoning_words=reasoning, answer_words=3)
+    plan = healthy(style, replace(position, is_raw=not chat), reasoning_words=reasoning, answer_words=3)
     text = "".join(piece.raw for piece in plan.pieces)
     return re.sub(position.tag.upper() + "(?=[0-9])", "QU", re.sub(position.tag + "(?=[0-9])", "qu", text))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,18 @@ from hypothesis import strategies as st
 from inference_lab.core.answer.answer import fault_pieces
 from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import LAB
+from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.contract import Completion
+from inference_lab.core.apis.table import APIS
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.incident import Incident, Piece, incident_script, parts_of
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.core.stream.events import Event, Frame, Head, Pause, Raw
 from inference_lab.core.stream.framing import TERMINATOR
+
+if TYPE_CHECKING:
+    from inference_lab.core.apis.contract import Api
 
 COMPLETION = Completion("chatcmpl-0", 1, 'a "model"')
 SSE = ((b"content-type", b"text/event-stream"),)
@@ -29,9 +35,9 @@ def incident(name: str = "captured", **more: object) -> Incident:
     return Incident(name=name, **{**given_fields, **more})  # type: ignore[arg-type]
 
 
-def script(value: Incident, delay_ms: int | None = None, *, chat: bool = True) -> list[Event]:
-    words = fault_pieces(LAB, locate(LAB, "p266"), "text", chat=chat)
-    return list(incident_script(value, COMPLETION, words, chat=chat, delay_ms=delay_ms))
+def script(value: Incident, delay_ms: int | None = None, api: Api[Any] = CHAT) -> list[Event]:
+    words = fault_pieces(LAB, locate(LAB, "p266", is_raw=api.is_raw), "text")
+    return list(incident_script(value, COMPLETION, map(api.text_of, words), delay_ms=delay_ms))
 
 
 def test_a_replay_has_the_recorded_pieces_and_pauses() -> None:
@@ -119,30 +125,31 @@ def test_a_status_without_a_body_is_complete_without_framing() -> None:
 def test_a_length_below_zero_is_refused_before_the_first_event() -> None:
     value = incident(framing="length", length_off_by=-12, steps=(Piece(parts_of("<<id>>")),))
     with pytest.raises(ValueError, match="is -12, but the body has 10 bytes"):
-        incident_script(value, COMPLETION, (), chat=True, delay_ms=None)
+        incident_script(value, COMPLETION, (), delay_ms=None)
 
 
 # -- placeholders
 
 
-@pytest.mark.parametrize(("chat", "words"), [(True, "qu0000 qu0001"), (False, "qu0000 qu0001")])
-def test_placeholders_carry_the_requests_own_id_model_and_words(chat: bool, words: str) -> None:
-    said = '"delta":{"content":"<<word>>"}' if chat else '"text":"<<word>>"'
+@pytest.mark.parametrize("api", APIS.values(), ids=APIS)
+def test_placeholders_carry_the_requests_own_id_model_and_words(api: Api[Any]) -> None:
+    words = "qu0000 qu0001"
+    said = '"delta":{"content":"<<word>>"}' if api is CHAT else '"text":"<<word>>"'
     steps = tuple(
         Piece(parts_of(f'data: {{"id":"<<id>>","model":"<<model>>","choices":[{{{said}}}]}}\n\n'))
         for _ in range(2)
     )
-    filled = [frame.data.decode() for frame in script(incident(steps=steps), chat=chat)[1:3]]  # type: ignore[union-attr]
+    filled = [frame.data.decode() for frame in script(incident(steps=steps), api=api)[1:3]]  # type: ignore[union-attr]
     for frame, word in zip(filled, (words[:6], words[6:]), strict=True):
         assert frame.startswith('data: {"id":"chatcmpl-0","model":"a \\"model\\""')
         assert f'"{word}"' in frame
 
 
 def test_a_replay_takes_no_more_words_than_it_has_places_for() -> None:
-    words = iter(fault_pieces(LAB, locate(LAB, "p266"), "text", chat=True))
+    words = (piece.delta for piece in fault_pieces(LAB, locate(LAB, "p266"), "text"))
     value = incident(steps=(Piece(parts_of("<<word>><<word>>")),))
-    list(incident_script(value, COMPLETION, words, chat=True, delay_ms=None))
-    assert next(words).delta == " qu0002"
+    list(incident_script(value, COMPLETION, words, delay_ms=None))
+    assert next(words) == " qu0002"
 
 
 @pytest.mark.parametrize(
@@ -241,8 +248,7 @@ def test_server_sent_events_need_a_request_for_a_stream(kind: bytes, needs: bool
 
 def test_words_are_made_for_their_places_only() -> None:
     many = incident(steps=tuple(Piece(parts_of("<<word>>")) for _ in range(9)))
-    events = incident_script(
-        many, COMPLETION, fault_pieces(LAB, locate(LAB, "p266"), "text", chat=True), chat=True, delay_ms=0
-    )
+    words = (piece.delta for piece in fault_pieces(LAB, locate(LAB, "p266"), "text"))
+    events = incident_script(many, COMPLETION, words, delay_ms=0)
     texts = [event.data.decode() for event in islice(events, 1, 10) if isinstance(event, Frame)]
     assert "".join(texts) == " ".join(f"qu000{index}" + "é" * (index == 7) for index in range(9))

@@ -4,6 +4,7 @@ import json
 from itertools import islice
 
 import pytest
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Piece
@@ -43,15 +44,17 @@ def pieces_of(
 ) -> list[Piece]:
     prompt = style.render(ASKED, thinking=bool(reasoning))
     position = locate(style, prompt + said)
-    plan = healthy(style, position, chat=on_chat, reasoning_words=reasoning, answer_words=count)
+    plan = healthy(
+        style, replace(position, is_raw=not on_chat), reasoning_words=reasoning, answer_words=count
+    )
     return list(plan.pieces)
 
 
 def called(style: Format) -> list[Piece]:
     prompt = style.render(ASKED)
-    begun = list(islice(fault_pieces(style, locate(style, prompt), "call", chat=True), 9))
+    begun = list(islice(fault_pieces(style, locate(style, prompt), "call"), 9))
     rest = locate(style, prompt + "".join(piece.raw for piece in begun))
-    return [*begun, *healthy(style, rest, chat=True).pieces]
+    return [*begun, *healthy(style, rest).pieces]
 
 
 def called_frames(count: int) -> list[bytes]:
@@ -110,9 +113,7 @@ def test_a_call_cut_at_any_frame_or_inside_it_is_never_wrong(make: object, style
 
 def spliced(style: Format, passed: list[Piece], prompt: str, *, thinking: bool, tokens: int) -> list[bytes]:
     """What a client sees that got these pieces, then the leg that continues this prompt."""
-    words_left = healthy(
-        style, locate(style, prompt), chat=True, reasoning_words=10 if thinking else 0, answer_words=30
-    )
+    words_left = healthy(style, locate(style, prompt), reasoning_words=10 if thinking else 0, answer_words=30)
     leg = chat(words_left.pieces, words_left.finish)[1:-2]
     return [*chat(passed)[:-3], *leg, usage_frame(tokens + words_left.completion_tokens), DONE]
 
@@ -353,7 +354,7 @@ def test_text_behind_frames_that_nobody_can_read_makes_them_one_finding() -> Non
 
 
 def test_a_finish_inside_a_call_is_a_silent_truncation() -> None:
-    begun = list(islice(fault_pieces(LAB, locate(LAB, "x"), "call", chat=True), 5))
+    begun = list(islice(fault_pieces(LAB, locate(LAB, "x"), "call"), 5))
     for make, finish in ((chat, "tool_calls"), (completion, "stop")):
         assert found(verify(make(begun, finish))) == [(Kind.SILENT_TRUNCATION, 4)]
     assert verify(chat(begun, "length")).outcome == "whole"

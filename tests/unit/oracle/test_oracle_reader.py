@@ -95,7 +95,9 @@ def test_a_json_answer_is_read_at_its_end() -> None:
 def test_a_healthy_answer_ends_whole_and_is_cut_before(style: Format, make: object, reasoning: int) -> None:
     assert callable(make)
     prompt = style.render([Message("user", "hello")], thinking=bool(reasoning))
-    plan = healthy(style, locate(style, prompt), chat=make is chat, reasoning_words=reasoning, answer_words=5)
+    plan = healthy(
+        style, locate(style, prompt, is_raw=make is not chat), reasoning_words=reasoning, answer_words=5
+    )
     reader = Reader()
     ends = []
     for frame in make(plan.pieces):

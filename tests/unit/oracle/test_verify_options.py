@@ -10,6 +10,7 @@ import sys
 from itertools import islice
 
 import pytest
+from msgspec.structs import replace
 
 from inference_lab.commands.verify import main
 from inference_lab.core.answer.answer import fault_pieces, healthy
@@ -138,15 +139,16 @@ def answers(style: Format, limit: int, *, is_chat: bool) -> list[list[bytes]]:
         if call:
             target = CallTarget("get_weather", "city")
             place = locate(style, prompt)
-            begun = list(islice(fault_pieces(style, place, "call", chat=is_chat, call=target), 2))
+            begun = list(
+                islice(fault_pieces(style, replace(place, is_raw=not is_chat), "call", call=target), 2)
+            )
         used = sum(piece.token_count for piece in begun)
         if used >= limit:
             continue
         said = prompt + "".join(piece.raw for piece in begun)
         plan = healthy(
             style,
-            locate(style, said),
-            chat=is_chat,
+            locate(style, said, is_raw=not is_chat),
             reasoning_words=5 if thinking else 0,
             max_tokens=limit - used,
         )

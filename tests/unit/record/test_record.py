@@ -63,7 +63,7 @@ def replayable(recorded: Recorded, *, placeholders: bool = False) -> Incident:
 def on_the_wire(incident: Incident) -> tuple[Head, bytes, Close]:
     """What a replay sends behind its head, and how it ends; the terminator is among the bytes."""
     head, data, close = Head(0, ()), b"", Close.FIN
-    for event in incident_script(incident, COMPLETION, (), chat=True, delay_ms=None):
+    for event in incident_script(incident, COMPLETION, (), delay_ms=None):
         if isinstance(event, Head):
             head = event
         elif isinstance(event, Frame):

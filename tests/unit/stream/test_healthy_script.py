@@ -40,7 +40,6 @@ def plan(words: int, reasoning: int = 0) -> Plan:
     return healthy(
         HERMES if reasoning else LAB,
         locate(HERMES if reasoning else LAB, "p266"),
-        chat=True,
         reasoning_words=reasoning,
         max_tokens=words,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces
 from inference_lab.core.answer.position import Position, locate
@@ -50,12 +51,11 @@ class Source:
     finish = "length"
 
     def __init__(self, position: Position, *, chat: bool) -> None:
-        self.position = position
-        self.chat = chat
+        self.position = replace(position, is_raw=not chat)
 
     def endless(self, content: str) -> Pieces:
         channel: Channel = "text" if content == "text" else "reasoning" if content == "reasoning" else "call"
-        return fault_pieces(LAB, self.position, channel, chat=self.chat, call=CallTarget("lookup", "city"))
+        return fault_pieces(LAB, self.position, channel, call=CallTarget("lookup", "city"))
 
 
 def events_of(fault: Fault, writers: Writers, *, include_usage: bool = True) -> Iterator[Event]:
@@ -178,7 +178,7 @@ def test_a_completions_stream_has_no_role_frame_and_carries_raw_text(directive: 
 
 def test_reasoning_goes_on_in_a_block_that_the_prompt_has_opened() -> None:
     position = locate(LAB, "<|user|>hello<|end|><|assistant|><think>")
-    pieces = fault_pieces(LAB, position, "reasoning", chat=False)
+    pieces = fault_pieces(LAB, replace(position, is_raw=True), "reasoning")
     letters = position.tag.upper()
     assert [piece.raw for piece in islice(pieces, 2)] == [f"{letters}0000", f" {letters}0001"]
 
@@ -253,6 +253,8 @@ def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
         *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), writers)
         assert isinstance(torn, Frame)
         torn.data.decode()
-        whole = len(writers(Form()).content(next(iter(fault_pieces(LAB, FRESH, "text", chat=False)))).data)
+        whole = len(
+            writers(Form()).content(next(iter(fault_pieces(LAB, replace(FRESH, is_raw=True), "text")))).data
+        )
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}

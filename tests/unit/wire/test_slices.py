@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 from twisted.internet.defer import CancelledError
 
+from inference_lab.core.apis.chat.echo import said_by_echo
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo
 from inference_lab.web import directives
-from inference_lab.web.endpoints import said_by_echo
 from inference_lab.wire.aside import LARGE_BYTES
 from inference_lab.wire.pacer import TURN_US, Pacer
 from inference_lab.wire.slices import in_slices

@@ -1,4 +1,4 @@
-"""Request bodies: JSON read in two steps, plain values first, so that of a repeated key the last one counts."""
+"""What request bodies share: JSON read in two steps, plain values first, so that the last of repeated keys counts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from inference_lab.core.errors import ApiError, invalid_prompt, invalid_request
-from inference_lab.core.prompts.messages import Message
+from inference_lab.core.errors import ApiError, invalid_request
+from inference_lab.core.prompts.calls import CallTarget, call_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,27 +127,6 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
                 raise invalid_request(f"{field}: cannot be honoured; leave it out", field)
 
 
-class ChatRequest(Common, frozen=True, kw_only=True):
-    """Body of `POST /v1/chat/completions`."""
-
-    messages: list[Message] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    continue_final_message: bool | None = None
-    add_generation_prompt: bool | None = None
-
-    def check(self) -> None:
-        """See `Common.check`."""
-        super().check()
-        if not self.messages:
-            raise invalid_request("messages: missing or empty, expected a list of messages", "messages")
-
-
-class CompletionsRequest(Common, frozen=True, kw_only=True):
-    """Body of `POST /v1/completions`; `prompt` is judged by `prompt_of`."""
-
-    prompt: Any = None
-
-
 def read_body(body: bytes, kind: type[_T]) -> _T:
     """The body as a request of `kind`.
 
@@ -215,33 +194,25 @@ def convert(values: Mapping[str, Any], kind: type[_T]) -> _T:
         raise invalid_request(f"{path}: {reason}" if path else reason, path or None) from None
 
 
-def prompt_of(request: CompletionsRequest) -> str | list[int]:
-    """The prompt as text or as ids (u32): a string, `[string]`, `[ids]` or `[[ids]]`, and no batch.
-
-    Raises:
-        ApiError: 400 `invalid_prompt`.
-    """
-    prompt = request.prompt
-    if isinstance(prompt, list) and prompt and isinstance(prompt[0], (str, list)):
-        if len(prompt) > 1:
-            raise invalid_prompt(f"prompt: a batch of {len(prompt)}, expected one prompt")
-        prompt = prompt[0]
-    if prompt is None:
-        raise invalid_prompt("prompt: missing")
-    if not isinstance(prompt, (str, list)):
-        raise invalid_prompt("prompt: expected a string, [string], [ids] or [[ids]]")
-    if not prompt:
-        raise invalid_prompt("prompt: empty")
-    if isinstance(prompt, str):
-        return prompt
-    try:
-        return msgspec.convert(prompt, Ids)
-    except msgspec.ValidationError as error:
-        raise invalid_prompt(
-            f"prompt: ids are integers from 0 to {2**32 - 1}: {error}".replace("$", "prompt")
-        ) from None
-
-
 def show_number(value: int) -> str:
     """A client's integer, cut so that a message stays short (and `str` of 4,300 digits never runs)."""
     return str(value) if -(10**30) < value < 10**30 else "an integer of more than 30 digits"
+
+
+def call_target_of(body: Common) -> CallTarget:
+    """The tool that a tool call of this request's answer calls.
+
+    Raises:
+        ApiError: 400 for malformed tools.
+    """
+    try:
+        return call_target(body.tools, body.tool_choice)
+    except ValueError as error:
+        raise invalid_request(str(error), "tools") from None
+
+
+def needs_tool() -> ApiError:
+    """400 for an answer that must be a call of nothing."""
+    return invalid_request(
+        "tool_choice: is 'required', which needs a function tool in tools: there is none", "tool_choice"
+    )
