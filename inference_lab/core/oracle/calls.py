@@ -1,8 +1,9 @@
 """The tool calls of an answer as deltas tell them: announced, then their arguments in pieces."""
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
+from inference_lab.core.apis.reading import ReadCall, ReadText
 from inference_lab.core.oracle.arguments import CallJson
 from inference_lab.core.oracle.verdict import Kind, Report, shown
 from inference_lab.core.oracle.words import Said, WordChecker
@@ -31,14 +32,11 @@ class Calls:
         """Their arguments."""
         return tuple(self._calls.values())
 
-    def take(self, call: dict[str, Any], place: int) -> bool:
+    def take(self, call: ReadCall) -> bool:
         """A call's announcement, or more of its arguments; whether it is one that is followed."""
-        index = call.get("index")
-        index = index if isinstance(index, int) else place
-        function = call.get("function")
-        function = function if isinstance(function, dict) else {}
-        name = function.get("name")
-        arguments = text_of(function, "arguments", "call", self._report)
+        index, name, arguments = call.index, call.name, call.arguments.text
+        if call.arguments.name:
+            self._report.find(Kind.OTHER_TEXT, odd_text(call.arguments), "call")
         is_new = index not in self._calls
         if is_new:
             if len(self._calls) == _CALL_LIMIT:
@@ -48,7 +46,7 @@ class Calls:
             self._calls[index] = CallJson(self._report, words, 1)
             if not name:
                 self._report.find(Kind.OTHER_TEXT, f"call {index} comes without its name", "call")
-        self._announce(index, call.get("id"), name)
+        self._announce(index, call.id, name)
         if is_new or arguments:
             self._check_time("call", arguments or str(name or ""))
         if arguments:
@@ -70,14 +68,10 @@ class Calls:
             self._report.find(Kind.SECOND_CALL, f"call {index} is announced a second time", "call")
 
 
-def text_of(members: dict[str, Any], name: str, channel: str, report: Report) -> str:
-    """A member that clients add up: its text, or a finding where it is none; null says nothing."""
-    value = members.get(name)
-    if isinstance(value, str):
-        return value
-    if value is not None:
-        kind = (
-            "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else shown(value)
-        )
-        report.find(Kind.OTHER_TEXT, f"{name} is {kind}, and clients add it up as text", channel)
-    return ""
+def odd_text(text: ReadText) -> str:
+    """What is wrong with a member that clients add up, and that is no text."""
+    name, value = text.name, text.value
+    if name == "tool_calls":
+        return "tool_calls is no list of calls"
+    kind = "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else shown(value)
+    return f"{name} is {kind}, and clients add it up as text"

@@ -1,9 +1,10 @@
 """What one frame of a stream says: ids, roles, text of every channel, finish and usage."""
 
-from typing import Any, Final
+from typing import Final
 
 from inference_lab.core.answer.end import NORMAL_FINISHES, Spoken
-from inference_lab.core.oracle.calls import Calls, text_of
+from inference_lab.core.apis.reading import NAME_OF_END, Channel, ReadFrame
+from inference_lab.core.oracle.calls import Calls, odd_text
 from inference_lab.core.oracle.identity import Identity
 from inference_lab.core.oracle.markup import OPENING_TOKENS, Markup, most_tokens
 from inference_lab.core.oracle.raw import RawText
@@ -14,11 +15,12 @@ from inference_lab.core.oracle.words import Said, WordChecker
 _ORDER: Final = ("reasoning", "text", "call")
 """The channels as an answer speaks in them; none comes back once a later one has spoken."""
 
-_REASONING_KEYS: Final = ("reasoning_content", "reasoning")
-"""As different servers call it; where both are there, they say the same."""
-
-_ANSWER_KEYS: Final = ("choices", "output", "candidates", "content")
-"""Where the APIs keep their lists of answers."""
+_CHANNELS: Final[dict[Channel, str]] = {
+    "raw": "text",
+    "reasoning": "reasoning",
+    "text": "text",
+    "call": "call",
+}
 
 
 class Answer:
@@ -100,37 +102,25 @@ class Answer:
         for call in self._calls.followed:
             call.end(dead=dead)
 
-    def whole(self, frame: dict[str, Any]) -> None:
-        """The one JSON object of an answer that is no stream; an object without an answer in it is an error."""
-        if any(isinstance(frame.get(key), list) for key in _ANSWER_KEYS):
-            self.frame(frame)
-        else:
+    def take(self, frame: ReadFrame) -> None:
+        """What one frame of the stream says, or an answer that is no stream."""
+        if frame.is_answer:
+            self._identity.name(frame.names)
+        speaks = self._say(frame)
+        if frame.is_error:
             self.failed()
-
-    def frame(self, frame: dict[str, Any]) -> None:
-        """One JSON object of the stream."""
-        if frame.get("error") is not None or frame.get("object") == "error" or frame.get("type") == "error":
-            self.failed()
-            return
-        choices = frame.get("choices")
-        choices = (
-            [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-        )
-        usage = frame.get("usage")
-        has_usage = isinstance(usage, dict)
-        if choices:  # a frame without choices says nothing but its usage, whoever put it in
-            self._identity.name(frame)
-        speaks = False
-        for place, choice in enumerate(choices):
-            if choice.get("error") is not None:
-                self.failed()
-            elif place or not (choice.get("index") is None or choice["index"] == 0):
-                self._other_choice(choice)
-            else:
-                speaks = self._choice(choice, has_usage=has_usage)
+        elif speaks:
+            self._identity.text(has_role=frame.has_role)
+        elif frame.has_role:
+            is_end = bool(frame.finish) or frame.counts is not None or self.finish is not None
+            self._identity.role(is_end=is_end or self.done or self._failed)
+        if frame.finish:
+            self._finished(frame.finish)
+        for number in frame.others:
+            self._other_choice(number)
         self.content_frames += speaks
-        if isinstance(usage, dict):
-            self.usage.take(usage, is_final=not choices or self.finish is not None)
+        if frame.counts is not None:
+            self.usage.take(frame.counts, is_final=not frame.is_answer or self.finish is not None)
 
     def failed(self) -> None:
         """An error, in whatever form."""
@@ -145,7 +135,7 @@ class Answer:
         self._failed_after_end = self._failed_after_end or self._has_ended
 
     def done_marker(self) -> None:
-        """`[DONE]`."""
+        """The frame that says that the stream is over."""
         if self.done:
             self._report.note(Note.DONE_REPEATED)
         self.done = True
@@ -163,57 +153,36 @@ class Answer:
         opening = OPENING_TOKENS if not words and self.finish == "length" else 0
         return least, words + hidden + parts + opening + most_tokens(self.markup)
 
-    def _other_choice(self, choice: dict[str, Any]) -> None:
+    def _other_choice(self, number: object) -> None:
         """A choice beside the one that was asked for; what it says is nothing of this answer."""
         if self._other_choices is None:
-            sentence = f"a choice {shown(choice.get('index', 'without an index'))} beside choice 0"
-            self._other_choices = self._report.find(Kind.OTHER_CHOICE, sentence)
+            self._other_choices = self._report.find(
+                Kind.OTHER_CHOICE, f"a choice {shown(number)} beside choice 0"
+            )
         else:
             self._report.extend(self._other_choices)
 
-    def _choice(self, choice: dict[str, Any], *, has_usage: bool) -> bool:
-        """Choice 0 of a frame; whether it says anything."""
-        delta = choice.get("delta")
-        delta = delta if isinstance(delta, dict) else choice.get("message")
-        delta = delta if isinstance(delta, dict) else {}
-        finish, role = choice.get("finish_reason"), delta.get("role")
+    def _say(self, frame: ReadFrame) -> bool:
+        """The texts and calls of a frame; whether it says anything."""
+        self.is_raw = self.is_raw or frame.is_raw
         speaks = False
-        if "text" in choice:
-            self.is_raw = True
-            if text := text_of(choice, "text", "text", self._report):
-                speaks = self._say(self._raw, "text", text)
-        if "reasoning_content" in delta or "reasoning" in delta:
-            texts = [text_of(delta, name, "reasoning", self._report) for name in _REASONING_KEYS]
-            if text := texts[0] or texts[1]:
-                speaks = self._has_reasoning = self._say(self._reasoning, "reasoning", text)
-        if "content" in delta and (text := text_of(delta, "content", "text", self._report)):
-            speaks = self._has_text = self._say(self._content, "text", text)
-        if "tool_calls" in delta:
-            speaks = self._take_calls(delta["tool_calls"]) or speaks
-        if speaks:
-            self._identity.text(has_role=bool(role))
-        elif role:
-            is_end = bool(finish) or has_usage or self.finish is not None or self.done or self._failed
-            self._identity.role(is_end=is_end)
-        if isinstance(finish, str) and finish:
-            self._finished(finish)
+        for text in frame.texts:
+            if text.name:
+                self._report.find(Kind.OTHER_TEXT, odd_text(text), _CHANNELS[text.channel])
+                continue
+            speaks = True
+            self._check_time(_CHANNELS[text.channel], text.text)
+            if text.channel == "raw":
+                self._raw.feed(text.text)
+            elif text.channel == "reasoning":
+                self._has_reasoning = True
+                self._reasoning.feed(text.text)
+            else:
+                self._has_text = True
+                self._content.feed(text.text)
+        for call in frame.calls:
+            speaks = self._calls.take(call) or speaks
         return speaks
-
-    def _say(self, words: WordChecker | RawText, channel: str, text: str) -> bool:
-        """Text of one channel."""
-        self._check_time(channel, text)
-        words.feed(text)
-        return True
-
-    def _take_calls(self, calls: object) -> bool:
-        """The calls of a delta; whether there is any."""
-        if calls is None:
-            return False
-        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            self._report.find(Kind.OTHER_TEXT, "tool_calls is no list of calls", "call")
-            return False
-        taken = [self._calls.take(call, place) for place, call in enumerate(calls)]
-        return any(taken)
 
     def _check_time(self, channel: str, text: str) -> None:
         """Text may come now, or it may not."""
@@ -224,7 +193,7 @@ class Answer:
         if self._failed:
             self._report.find(Kind.TEXT_AFTER_ERROR, f"{shown(text)} comes after an error", channel)
         elif self.done:
-            self._report.find(Kind.TEXT_AFTER_DONE, f"{shown(text)} comes after [DONE]", channel)
+            self._report.find(Kind.TEXT_AFTER_DONE, f"{shown(text)} comes after {NAME_OF_END}", channel)
         elif self.finish is not None:
             self._report.find(Kind.TEXT_AFTER_FINISH, f"{shown(text)} comes after the finish", channel)
         turn = _ORDER.index(channel)

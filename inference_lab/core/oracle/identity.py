@@ -1,7 +1,6 @@
 """Ids, models and roles of an answer's frames: what shows that two answers were put together."""
 
-from typing import Any
-
+from inference_lab.core.apis.reading import Names
 from inference_lab.core.oracle.verdict import Kind, Note, Report, shown
 
 
@@ -11,18 +10,20 @@ class Identity:
     def __init__(self, report: Report) -> None:
         self._report = report
         self._known: dict[str, object] = {}
-        self._named: tuple[object, ...] = ()
+        self._named: Names | None = None
         self._has_text = self._last_has_role = False
         self._role_alone: tuple[int, int] | None = None
 
-    def name(self, frame: dict[str, Any]) -> None:
+    def name(self, names: Names) -> None:
         """The names in a frame that says something."""
-        named = frame.get("id"), frame.get("model"), frame.get("created")
-        if named == self._named:
+        if names == self._named:
             return
-        self._named = named
-        for name, kind in (("id", Kind.ID_CHANGED), ("model", Kind.MODEL_CHANGED), ("created", None)):
-            value = frame.get(name)
+        self._named = names
+        for name, value, kind in (
+            ("id", names.id, Kind.ID_CHANGED),
+            ("model", names.model, Kind.MODEL_CHANGED),
+            ("created", names.created, None),
+        ):
             if not isinstance(value, str | int) or value == "":
                 continue
             known = self._known.setdefault(name, value)

@@ -7,6 +7,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from inference_lab.core.answer.end import Spoken
+from inference_lab.core.apis.choices_reader import CHOICES
+from inference_lab.core.apis.reading import FrameReader
 from inference_lab.core.json_text import Ends, scan
 from inference_lab.core.oracle.frames import Answer
 from inference_lab.core.oracle.sse import LINE_LIMIT, Events, may_be_sse
@@ -66,11 +68,19 @@ class Reader:
         tag: the answer's two letters; else the first word's count.
         hidden_tokens: tokens that usage counts for markup which no frame shows.
         report: takes the findings on the way.
+        frames: reads the frames of the API.
     """
 
     def __init__(
-        self, *, start: int = 0, tag: str | None = None, hidden_tokens: int = 0, report: Report | None = None
+        self,
+        *,
+        start: int = 0,
+        tag: str | None = None,
+        hidden_tokens: int = 0,
+        report: Report | None = None,
+        frames: FrameReader = CHOICES,
     ) -> None:
+        self._frames = frames
         self.report = Report() if report is None else report
         self.said = Said(tag, start)
         self.answer = Answer(self.report, self.said, hidden_tokens)
@@ -136,9 +146,9 @@ class Reader:
         head = self._head.removeprefix(_BOM)
         first = head.lstrip(_BLANKS)
         if not first or may_be_sse(first[:_HEAD_BYTES]) or _BOM.startswith(self._head):
-            self._body = _Events(self.report, self.answer, len(self._head) - len(head))
+            self._body = _Events(self.report, self.answer, self._frames, len(self._head) - len(head))
         elif first.startswith(b"{"):
-            self._body = _Json(self.report, self.answer)
+            self._body = _Json(self.report, self.answer, self._frames)
         elif _PAGE.match(first):
             self._body = _Page("page")
             self.answer.failed()
@@ -155,8 +165,8 @@ class _Events:
 
     form: Final = "events"
 
-    def __init__(self, report: Report, answer: Answer, skipped: int) -> None:
-        self._report, self._answer = report, answer
+    def __init__(self, report: Report, answer: Answer, frames: FrameReader, skipped: int) -> None:
+        self._report, self._answer, self._frames = report, answer, frames
         self._events = Events(report, skipped)
 
     def feed(self, block: bytes) -> None:
@@ -166,7 +176,7 @@ class _Events:
             data = event.data.strip()
             if event.is_error:
                 self._answer.failed()
-            elif data == b"[DONE]":
+            elif self._frames.is_end(data):
                 self._answer.done_marker()
             elif data:
                 self._frame(data)
@@ -179,7 +189,7 @@ class _Events:
         except OverflowError as error:
             self._report.find(Kind.TOO_LONG, f"a frame has {error}")
         else:
-            self._answer.frame(frame)
+            self._answer.take(self._frames.read(frame))
 
 
 class _Json:
@@ -187,8 +197,8 @@ class _Json:
 
     form: Final = "json"
 
-    def __init__(self, report: Report, answer: Answer) -> None:
-        self._report, self._answer = report, answer
+    def __init__(self, report: Report, answer: Answer, frames: FrameReader) -> None:
+        self._report, self._answer, self._frames = report, answer, frames
         self._parts: list[bytes] = []
         self._size = 0
 
@@ -207,7 +217,7 @@ class _Json:
         self._parts = []
         self._report.offset = 0
         try:
-            self._answer.whole(_decoded(data))
+            self._answer.take(self._frames.read_whole(_decoded(data)))
         except msgspec.DecodeError:
             if self._is_error_line(data):
                 self._answer.failed()

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from inference_lab.core.apis.reading import ReadCounts
 from inference_lab.core.oracle.verdict import Kind, Note, Report
 
 
@@ -31,13 +32,13 @@ class Usage:
         self.completion_tokens: int | None = None
         self.is_seen = False
 
-    def take(self, usage: dict[str, Any], *, is_final: bool) -> None:
+    def take(self, counts: ReadCounts, *, is_final: bool) -> None:
         """Counts. Those that ride on text may be running totals and are only added up; all zeros are none."""
-        self.last = usage
-        prompt, completion, total = map(usage.get, ("prompt_tokens", "completion_tokens", "total_tokens"))
-        if not isinstance(completion, int):
+        self.last = counts.sent
+        prompt, completion, total = counts.prompt, counts.completion, counts.total
+        if completion is None:
             return
-        if isinstance(prompt, int) and isinstance(total, int) and prompt + completion != total:
+        if prompt is not None and total is not None and prompt + completion != total:
             sentence = f"usage does not add up: {prompt} + {completion} is not {total}"
             self._report.find(Kind.USAGE_SUM, sentence)
         if not (prompt or completion or total):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inference_lab.core.answer.end import SILENCE, Spoken
+from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.oracle.reader import Facts, Reader
 from inference_lab.core.oracle.sse import Events
 from inference_lab.core.oracle.verdict import Report
@@ -17,9 +18,6 @@ from inference_lab.core.stream.events import NOTHING, Said
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-
-_OTHER_ANSWERS: Final = ("output", "candidates", "content", "response", "delta", "content_block", "message")
-"""Members of the frames of other APIs, whose answers are not followed."""
 
 _LINE_END: Final = b"\r\n"
 _CHUNK_SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:[ \t]*;[^\r\n]*)?")
@@ -132,11 +130,7 @@ def _is_foreign(data: bytes) -> bool:
         frame: Any = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
         return False
-    if not isinstance(frame, dict) or "choices" in frame or frame.get("error") is not None:
-        return False
-    if "error" in (frame.get("object"), frame.get("type")):  # values of any kind
-        return False
-    return any(key in frame for key in _OTHER_ANSWERS)
+    return isinstance(frame, dict) and CHOICES.is_foreign(frame)
 
 
 class Unchunked:

@@ -1,0 +1,84 @@
+"""What a frame of a stream says, whatever API it is of: what the oracle judges, and the journal adds up."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+Channel = Literal["reasoning", "text", "raw", "call"]
+"""What a text is; `raw` is an answer with its markup, of any channel."""
+
+NAME_OF_END: Final = "[DONE]"
+"""What the frame that ends a stream is called in sentences for people."""
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Whose frame it is, by what it says beside its text: values of any kind, None where there is none."""
+
+    id: object = None
+    model: object = None
+    created: object = None
+
+
+class ReadText(msgspec.Struct, frozen=True):
+    """Text of a channel; or the `name` and the `value` of a member that clients would add up, and that is no text."""
+
+    channel: Channel
+    text: str = ""
+    name: str = ""
+    value: object = None
+
+
+class ReadCall(msgspec.Struct, frozen=True):
+    """A call's announcement, or more of its arguments; `id` and `name` are values of any kind."""
+
+    index: int
+    id: object = None
+    name: object = None
+    arguments: ReadText = ReadText("call")
+
+
+class ReadCounts(msgspec.Struct, frozen=True):
+    """Token counts, None where there is no number; `sent` is the object they stand in."""
+
+    sent: dict[str, Any]
+    prompt: int | None = None
+    completion: int | None = None
+    total: int | None = None
+
+
+class ReadFrame(msgspec.Struct, frozen=True):
+    """One frame: its texts in the order in which it has them, then its calls.
+
+    `is_answer`: it is a frame of an answer, and `names` say whose. `is_error`: it says that the stream has failed.
+    `is_raw`: it has a place for raw text, whether any is there or not. `others` are the numbers of answers beside the
+    one that was asked for; what these say is none of this answer's.
+    """
+
+    is_answer: bool = False
+    is_error: bool = False
+    is_raw: bool = False
+    has_role: bool = False
+    names: Names = Names()
+    texts: tuple[ReadText, ...] = ()
+    calls: tuple[ReadCall, ...] = ()
+    finish: str | None = None
+    counts: ReadCounts | None = None
+    others: tuple[object, ...] = ()
+
+
+class FrameReader(Protocol):
+    """Reads an API's frames: one without state, for the oracle, for incidents, and for what an upstream sends."""
+
+    def is_end(self, data: bytes) -> bool:
+        """Whether an event's data says that the stream is over."""
+
+    def read(self, frame: dict[str, Any]) -> ReadFrame:
+        """What the JSON of an event says."""
+
+    def read_whole(self, body: dict[str, Any]) -> ReadFrame:
+        """What the JSON of an answer that is not streamed says; an object without an answer in it is an error."""
+
+    def is_foreign(self, frame: dict[str, Any]) -> bool:
+        """Whether a frame is of another API, whose finish is not understood."""
