@@ -10,6 +10,7 @@ from inference_lab.config.incident_file import load_incidents
 from inference_lab.console import Parser, UserError, json_line, print_lines, run
 from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.completions.api import COMPLETIONS
+from inference_lab.core.apis.reading import NAME_OF_END
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.stream.preview import preview
@@ -89,7 +90,7 @@ def _listed(value: dict[str, Any]) -> Iterator[str]:
         yield f"  {row['key']:{width}}  {row['help']}: {row['values']}{default}"
     yield "errors, the values of error=:"
     for row in value["errors"]:
-        done = ", then [DONE]" if row["done"] == "true" else ""
+        done = f", then {NAME_OF_END}" if row["done"] == "true" else ""
         yield f"  {row['name']:{width}}  {row['text']}{done}  ({row['seen_in']})"
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 from inference_lab.commands.journal_rows import fetch, journal_parser, wanted_by
 from inference_lab.console import json_line, print_lines, run
+from inference_lab.core.apis.reading import NAME_OF_END
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -86,7 +87,7 @@ def as_line(row: Row) -> str:
     said.append(f"{status}{refusal} {row.ending}{asked}")
     if row.peer in {"fin", "rst"} and row.peer_s is not None:
         said.append(f"client {row.peer} after {row.peer_s:.3f} s")
-    done = ", [DONE]" if row.done_sent else ""
+    done = f", {NAME_OF_END}" if row.done_sent else ""
     unsent = f", {row.bytes_unsent} unsent" if row.bytes_unsent else ""
     said.append(f"{row.words} words{done}, {row.bytes_written} bytes{unsent}")
     return "  ".join(said)

@@ -13,6 +13,7 @@ import msgspec
 
 from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
 from inference_lab.console import UserError, json_line, print_lines, run
+from inference_lab.core.apis.reading import NAME_OF_END
 from inference_lab.core.journal.conversation import Conversation, Leg, verdicts
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def _lines(one: Conversation) -> Iterator[str]:
 def _leg(leg: Leg) -> str:
     reached = "?" if leg.reached is None else str(leg.reached)
     who = leg.trigger if leg.fault is None else f"{leg.trigger} {leg.fault}"
-    done = ", [DONE]" if leg.done_sent else ""
+    done = f", {NAME_OF_END}" if leg.done_sent else ""
     peer = "" if leg.peer in {None, "none"} else f" by {leg.peer}"
     ending = "open" if leg.state == "open" else f"{leg.ending}{peer}"
     limit = "" if leg.max_tokens is None else f", max_tokens {leg.max_tokens}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_lab.core.apis.dialects import DIALECTS
-from inference_lab.core.faults.errors import VARIANTS
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.journal.conversation import verdicts
 from inference_lab.core.oracle import verify

@@ -15,10 +15,12 @@ import msgspec
 from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.apis.contract import PLAIN, Counts, Form, quote
 from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.apis.errors import VARIANTS, said_by_error
 from inference_lab.core.stream.events import (
     NOTHING,
     SAID_DONE,
     TURN,
+    UNREADABLE,
     Frame,
     Part,
     Said,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Completion, Prompt
     from inference_lab.core.apis.dialects import Dialect, Frames
+    from inference_lab.core.apis.errors import ErrorFields
     from inference_lab.core.apis.request import Common
 
 _PLACE: Final = re.compile(r"(\$[A-Z]+)")
@@ -52,6 +55,20 @@ def _split(template: str) -> tuple[bytes, ...]:
 def _filled(parts: tuple[bytes, ...], values: Mapping[bytes, bytes]) -> bytes:
     """A template with its places filled, once through: a value may hold a dollar sign."""
     return b"".join([values.get(part, b"") if part[:1] == b"$" else part for part in parts])
+
+
+@cache
+def _around_choices(envelope: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """The parts of an envelope before its choices and after them, without its closing brace."""
+    head, _, tail = envelope.partition("$CHOICES")
+    return _split(head), _split(tail.removesuffix("}"))
+
+
+@cache
+def _around_said(choice: str, role: bytes) -> tuple[bytes, bytes]:
+    """A content frame's choice, before what it says and after it."""
+    before, _, after = choice.partition("$SAID")
+    return _filled(_split(before), {}), _filled(_split(after), {b"$ROLE": role})
 
 
 class ChoicesWriter:
@@ -172,6 +189,19 @@ class ChoicesWriter:
         """See `StreamWriter.terminal`."""
         return _TERMINAL
 
+    def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterator[Frame]:
+        """See `StreamWriter.error`."""
+        made = self.completion
+        block = VARIANTS[variant].block(
+            fields, id_=made.id, kind=self.kind, created=made.created, model=made.model
+        )
+        yield Frame(block, said=said_by_error(block, is_first=is_first), part=Part.ERROR)
+
+    def malformed(self) -> Frame:
+        """See `StreamWriter.malformed`."""
+        data = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n' % quote(self.completion.id)
+        return Frame(data, said=UNREADABLE)
+
     def counts(self) -> Counts:
         """See `StreamWriter.counts`."""
         return Counts(self._form.prompt_tokens, max(0, self._tokens + self._form.tokens_off_by))
@@ -194,18 +224,17 @@ class ChoicesWriter:
 
     def _around(self, envelope: str) -> tuple[bytes, bytes]:
         """What stands before the choices and after them, without the last brace."""
-        head, _, tail = envelope.partition("$CHOICES")
+        head, tail = _around_choices(envelope)
         values = {
             b"$ID": quote(self.completion.id),
             b"$CREATED": b"%d" % self.completion.created,
             b"$MODEL": quote(self.completion.model),
         }
-        return b"data: " + _filled(_split(head), values), _filled(_split(tail.removesuffix("}")), values)
+        return b"data: " + _filled(head, values), _filled(tail, values)
 
     def _content(self, role: bytes) -> tuple[bytes, bytes]:
         """What stands in a content frame's choice before what it says, and after it."""
-        before, _, after = self._with_finish(self._frames.content).partition("$SAID")
-        return _filled(_split(before), {}), _filled(_split(after), {b"$ROLE": role})
+        return _around_said(self._with_finish(self._frames.content), role)
 
     def _with_finish(self, template: str) -> str:
         """A choice's template with the finish reason that a frame has which has none."""

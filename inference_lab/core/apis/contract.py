@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, Protocol, T
 import msgspec
 
 from inference_lab.core.answer.position import Position
+from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.apis.request import Common
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.dialects import Dialect
+    from inference_lab.core.apis.errors import ErrorFields
+    from inference_lab.core.apis.reading import FrameReader
     from inference_lab.core.prompts.echo import Echo
     from inference_lab.core.stream.events import Frame, Turn
 
@@ -142,6 +145,12 @@ class StreamWriter(Protocol):
     def terminal(self) -> Frame:
         """The frame that says that the stream is over."""
 
+    def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterator[Frame]:
+        """An error, as the variant with this name has it; `is_first`: nothing of the body comes before it."""
+
+    def malformed(self) -> Frame:
+        """A whole event whose JSON breaks off."""
+
     def counts(self) -> Counts:
         """The usage so far."""
 
@@ -157,7 +166,7 @@ class Prompt(msgspec.Struct, frozen=True):
 class Api(Generic[_B]):
     """An API of completions: one subclass and one value each, in `table.APIS`.
 
-    `body` is the request's struct. `is_raw`: text comes with its markup, and calls
+    `body` is the request's struct, `reader` reads its frames. `is_raw`: text comes with its markup, and calls
     as text; elsewhere each channel has a member of its own. `lacks` are values of axes that mean nothing here, and what
     an API must have for them.
     """
@@ -168,6 +177,7 @@ class Api(Generic[_B]):
     id_prefix: ClassVar[str]
     is_raw: ClassVar[bool] = False
     body: type[_B]
+    reader: ClassVar[FrameReader] = CHOICES
     lacks: ClassVar[Mapping[tuple[str, str], str]] = {}
 
     def prompt(self, body: _B, style: Format, *, reasons: bool) -> Prompt:

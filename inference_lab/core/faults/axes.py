@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from inference_lab.core.apis.dialects import DIALECTS
-from inference_lab.core.faults.errors import VARIANTS
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.leg_keys import REJECTIONS
 from inference_lab.core.faults.values import (
     U32_MAX,

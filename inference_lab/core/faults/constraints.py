@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.death import (
     ALL,
     DEFAULTS,
@@ -22,7 +23,6 @@ from inference_lab.core.faults.death import (
     Death,
     at_defaults,
 )
-from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.leg_keys import leg_key
 from inference_lab.core.faults.silence import beats_count, hangs_with_beats, has_beats
 from inference_lab.core.faults.streaming import (

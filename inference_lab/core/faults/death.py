@@ -1,7 +1,7 @@
 """A death, resolved: one value on each axis. Every death is the healthy stream with something changed.
 
 The defaults are the healthy stream on the fault path: the whole answer as text, finish and usage as the engine would
-send them, `[DONE]`, the chunked terminator. What an axis means stands in `axes.py`, the table of keys.
+send them, the terminal frame, the chunked terminator. What an axis means stands in `axes.py`, the table of keys.
 """
 
 from __future__ import annotations

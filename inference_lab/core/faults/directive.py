@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.constraints import broken
 from inference_lab.core.faults.death import HEALTHY, LABELS, NONE, STREAMED, Death
-from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.core.faults.modes import BASIC_MODES, MODES, OK, Mode
@@ -277,7 +277,7 @@ def _changes(row: Mode, settings: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def _ends_at_its_head(changes: Mapping[str, Value]) -> bool:
-    """Whether a stream gets no further than its head or its role frame, and no error brings a `[DONE]`."""
+    """Whether a stream gets no further than its head or its role frame, and no error brings a terminal frame."""
     if changes.get("at") not in {"head", "role"} or changes.get("error", HEALTHY.error) != HEALTHY.error:
         return False
     return not _never_streams(changes.get("status", HEALTHY.status), changes.get("answer_as", "asked"))
@@ -291,7 +291,7 @@ def _fallen(at: Value, status: Value, answer_as: Value) -> set[str]:
     """Keys on which a row has nothing to say to a response that does not get so far."""
     if _never_streams(status, answer_as) or at == "request":
         return set(_BROKEN_OFF)
-    # [DONE] may follow a head or a role frame, so the row's word on it counts.
+    # The terminal frame may follow a head or a role frame, so the row's word on it counts.
     return set() if at == HEALTHY.at else _BROKEN_OFF.keys() - {"done"}
 
 

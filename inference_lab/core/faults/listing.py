@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.constraints import CONSTRAINTS
 from inference_lab.core.faults.death import HEALTHY, UNLIMITED
 from inference_lab.core.faults.directive import spelled
-from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.modes import MODES, OK
 from inference_lab.core.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, STREAM_ONLY_KEYS, UNSEEN_KEYS
 
@@ -60,7 +60,7 @@ def axes() -> list[Row]:
 
 
 def errors() -> list[Row]:
-    """Each error variant: its bytes, with `M` and `N` for message and code, and whether `[DONE]` follows."""
+    """Each error variant: its bytes, with `M` and `N` for message and code, and whether the terminal frame follows."""
     rows = []
     for name, variant in VARIANTS.items():
         text = variant.text

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.core.apis.reading import NAME_OF_END
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.findings import Finding, Kind, Note, Remark
 from inference_lab.core.journal.parameters import changed
@@ -68,7 +69,9 @@ class Between:
         """Whether it was the client that ended the leg before, and why."""
         if before.done_sent and is_whole(before):
             found.append(
-                Finding(Kind.AFTER_DONE, self._number, f"leg {self._number - 1} had come to its [DONE]")
+                Finding(
+                    Kind.AFTER_DONE, self._number, f"leg {self._number - 1} had come to its {NAME_OF_END}"
+                )
             )
         if before.ending != Unplanned.CLIENT_LEFT or before.silent_ms is None:
             return

@@ -17,7 +17,7 @@ class Kind(Enum):
     RESTART = "restart"
     """A leg starts over although words have been delivered."""
     AFTER_DONE = "after_done"
-    """A leg although the answer had come to its end, `[DONE]` and a finish reason that means it."""
+    """A leg although the answer had come to its end, its terminal frame and a finish reason that means it."""
     AFTER_CLIENT_LEFT = "after_client_left"
     """A leg after one that the client itself broke off although it was neither silent nor slow."""
     RETRIED_TOO_EARLY = "retried_too_early"

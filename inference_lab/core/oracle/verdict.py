@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from inference_lab.core.apis.reading import NAME_OF_END
 from inference_lab.core.one_line import short_line
 
 _SHOWN_CHARACTERS: Final = 80
@@ -195,7 +196,7 @@ class Verdict(msgspec.Struct, frozen=True):
         words = ", ".join(f"{count} {channel}" for channel, count in self.words.items()) or "none"
         ends = [self.shown_finish] if self.finish else []
         ends += ["error frame"] if self.error else []
-        ends += [] if ends else ["[DONE]" if self.done else "none"]
+        ends += [] if ends else [NAME_OF_END if self.done else "none"]
         weights = ", ".join(f"{count} {weight.value}" for weight, count in self.finding_counts.items())
         findings = f"{self.finding_count} ({weights})" if weights else "0"
         yield f"{self.outcome}: words {words}; finish {'; '.join(ends)}; findings {findings}"

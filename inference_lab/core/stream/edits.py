@@ -12,15 +12,13 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
-import msgspec
-
-from inference_lab.core.faults.errors import error_block, said_by_error
+from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE, ErrorFields
 from inference_lab.core.faults.silence import beats_behind, hangs_with_beats
+from inference_lab.core.faults.values import Bare
 from inference_lab.core.stream.answer_frames import comments
 from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
-    UNREADABLE,
     Burst,
     Draft,
     Event,
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 _BLOCK_BYTES: Final = 65_536
 _UNPACED: Final = (Part.PING, Part.TERMINAL)
 _TAIL: Final = (Part.FINISH, Part.USAGE, Part.TERMINAL)
-_MALFORMED: Final = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n'
 
 
 class Scene(NamedTuple):
@@ -138,8 +135,7 @@ def _insert_empty(frames: Drafts, scene: Scene) -> Drafts:
 
 
 def _insert_malformed(frames: Drafts, scene: Scene) -> Drafts:
-    data = _MALFORMED % msgspec.json.encode(scene.writer.completion.id)
-    return _at_fault_point(frames, lambda: Frame(data, said=UNREADABLE))
+    return _at_fault_point(frames, scene.writer.malformed)
 
 
 def _at_fault_point(frames: Drafts, make: Callable[[], Frame]) -> Drafts:
@@ -151,15 +147,23 @@ def _at_fault_point(frames: Drafts, make: Callable[[], Frame]) -> Drafts:
 
 def _insert_error(frames: Drafts, scene: Scene) -> Drafts:
     """An error after all content."""
-    death, writer = scene.death, scene.writer
+    death = scene.death
     is_first, is_sent = death.retry != "alone", False
     for event in frames:
         if not is_sent and isinstance(event, Frame) and event.part in _TAIL:
-            block = error_block(death, writer.completion, writer.kind)
-            yield Frame(block, said=said_by_error(block, is_first=is_first), part=Part.ERROR)
+            yield from scene.writer.error(death.error, _fields_of(death), is_first=is_first)
             is_sent = True
         yield event
         is_first = is_first and not _is_paced(event)
+
+
+def _fields_of(death: Death) -> ErrorFields:
+    return ErrorFields(
+        DEFAULT_MESSAGE if death.message is None else death.message,
+        DEFAULT_CODE if death.code is None else None if isinstance(death.code, Bare) else death.code,
+        has_code=death.code != Bare("absent"),
+        type=death.type,
+    )
 
 
 def _comment(frames: Drafts, scene: Scene) -> Drafts:

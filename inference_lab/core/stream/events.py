@@ -38,10 +38,10 @@ class Head(msgspec.Struct, frozen=True):
 class Said(msgspec.Struct, frozen=True, gc=False):
     """What has been said once a piece of a stream is out, to a client that reads as an SSE parser does.
 
-    Whole content frames, whole words of the answer (one that is said again counts once), `[DONE]`, and `spoken`, which
-    decides how the answer ended. `usage` is the last one's JSON, `calls` are fragments of calls' arguments, each after
-    its call's number. `unreadable`: it ends with a frame that is no JSON, and that no text follows. `hangs`: there will
-    be nothing but heartbeats any more.
+    Whole content frames, whole words of the answer (one that is said again counts once), `done` by a terminal frame,
+    and `spoken`, which decides how the answer ended. `usage` is the last one's JSON, `calls` are fragments of calls'
+    arguments, each after its call's number. `unreadable`: it ends with a frame that is no JSON, and that no text
+    follows. `hangs`: there will be nothing but heartbeats any more.
     """
 
     content_frames: int = 0

@@ -148,7 +148,7 @@ class _Speller:
             return [payload]
         try:
             value = json.loads(payload)
-        except ValueError:  # [DONE], plain text, a malformed frame: as it is
+        except ValueError:  # the end, plain text, a malformed frame: as it is
             return [payload]
         separators = (", ", ": ") if death.spacing == "python" else (",", ":")
         if death.multiline == 1:

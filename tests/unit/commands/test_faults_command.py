@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inference_lab.commands.faults import main
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.directive import parse_directive
-from inference_lab.core.faults.errors import VARIANTS
 from inference_lab.core.faults.listing import modes
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.stream.preview import MOST_EVENTS, MOST_LEGS, preview

@@ -11,18 +11,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.faults.values import Bare
 from inference_lab.core.stream.read_back import said_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_lab.core.apis.contract import Completion
-    from inference_lab.core.faults.death import Death
     from inference_lab.core.stream.events import Said
 
 DEFAULT_MESSAGE: Final = "simulated upstream failure"
 DEFAULT_CODE: Final = 500
+
+
+class ErrorFields(msgspec.Struct, frozen=True):
+    """What an error says, where its variant has a place for it; `has_code` false leaves the code's member out."""
+
+    message: str = DEFAULT_MESSAGE
+    code: int | str | None = DEFAULT_CODE
+    has_code: bool = True
+    type: str | None = None
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -46,6 +52,30 @@ class Variant(msgspec.Struct, frozen=True):
     def takes_type(self) -> bool:
         """Whether the type can be set."""
         return '"type":' in self.text
+
+    def block(self, fields: ErrorFields, *, id_: str, kind: str, created: int, model: str) -> bytes:
+        """Its bytes, with what every frame of the stream repeats; `kind` is their `object`."""
+        text = self.text if fields.has_code else _without_code(self.text)
+        if fields.type is not None:
+            text = _with_type(text, fields.type)
+        replaced = {
+            "%M": _json(fields.message),
+            "%m": fields.message,
+            "%N": _json(fields.code),
+            "%I": _json(id_),
+            "%O": _json(kind),
+            "%C": _json(created),
+            "%S": _json(model),
+            "%%": "%",
+        }
+        pieces = []
+        place = 0
+        while (
+            found := text.find("%", place)
+        ) >= 0:  # once through, so that a message may hold a percent sign
+            pieces += [text[place:found], replaced[text[found : found + 2]]]
+            place = found + 2
+        return ("".join(pieces) + text[place:]).encode()
 
 
 _FLAT: Final = (
@@ -121,37 +151,9 @@ VARIANTS: Final[Mapping[str, Variant]] = {
 }
 
 
-def error_block(death: Death, completion: Completion, kind: str) -> bytes:
-    """The bytes of a death's error; `kind` is the `object` of the stream's frames."""
-    variant = VARIANTS[death.error]
-    message = DEFAULT_MESSAGE if death.message is None else death.message
-    code = DEFAULT_CODE if death.code is None else death.code
-    text = variant.text
-    if isinstance(code, Bare) and code.word == "absent":
-        text = _without_code(text)
-    if death.type is not None:
-        text = _with_type(text, death.type)
-    replaced = {
-        "%M": _json(message),
-        "%m": message,
-        "%N": _json(None if isinstance(code, Bare) else code),
-        "%I": _json(completion.id),
-        "%O": _json(kind),
-        "%C": _json(completion.created),
-        "%S": _json(completion.model),
-        "%%": "%",
-    }
-    pieces = []
-    place = 0
-    while (found := text.find("%", place)) >= 0:  # once through, so that a message may hold a percent sign
-        pieces += [text[place:found], replaced[text[found : found + 2]]]
-        place = found + 2
-    return ("".join(pieces) + text[place:]).encode()
-
-
 @lru_cache(maxsize=256)  # most deaths have the same few
 def said_by_error(block: bytes, *, is_first: bool) -> Said:
-    """What a death's error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
+    """What an error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
     before = () if is_first else (b":\n\n",)
     return said_in((*before, block))[-1]
 
