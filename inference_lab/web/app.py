@@ -13,9 +13,8 @@ from twisted.logger import Logger
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab import __version__
-from inference_lab.core.apis.chat.api import CHAT
-from inference_lab.core.apis.completions.api import COMPLETIONS
 from inference_lab.core.apis.request import Common
+from inference_lab.core.apis.table import APIS
 from inference_lab.core.errors import ApiError, not_found
 from inference_lab.web.attempt_pages import forget_attempts
 from inference_lab.web.checks import whole_body
@@ -81,17 +80,9 @@ class Lab:
 
     # -- routes
 
-    @app.route("/v1/chat/completions", methods=["POST"])
-    def chat(self, request: LabRequest) -> Answer | Deferred[Any]:
-        """Answer a chat request."""
-        return self._complete(request, CHAT)
+    def complete(self, request: LabRequest, api: Api[_R]) -> Answer | Deferred[Any]:
+        """Answer a request for a completion."""
 
-    @app.route("/v1/completions", methods=["POST"])
-    def completions(self, request: LabRequest) -> Answer | Deferred[Any]:
-        """Answer a completions request."""
-        return self._complete(request, COMPLETIONS)
-
-    def _complete(self, request: LabRequest, api: Api[_R]) -> Answer | Deferred[Any]:
         def read(*, ahead: bool) -> tuple[Accepted[_R], Directives]:
             accepted = self._checks.accept(request, api)
             asked = self._answers.read(request, api, accepted)
@@ -255,6 +246,17 @@ def _json(request: LabRequest, payload: object) -> bytes:
     return request.prepare_json(200, msgspec.json.encode(payload))
 
 
+def add_api(api: Api[Any]) -> None:
+    """Serve an API: its row in the table, and its route."""
+
+    def answer(lab: Lab, request: LabRequest) -> Answer | Deferred[Any]:
+        return lab.complete(request, api)
+
+    APIS[api.name] = api
+    Lab.app.route(api.path, methods=["POST"], endpoint=api.name)(answer)
+    _WHOLE.add(api.path.encode())
+
+
 def _routes() -> list[str]:
     """Every route with its method, as the table of docs/wire.md has them."""
     rules = sorted(Lab.app.url_map.iter_rules(), key=lambda rule: rule.rule)
@@ -270,7 +272,7 @@ _PREFIXES: Final = {
     for rule in Lab.app.url_map.iter_rules()
     if "<" in rule.rule
 }
-_WHOLE: Final = {rule.rule.encode() for rule in Lab.app.url_map.iter_rules() if "<" not in rule.rule}
+_WHOLE = {rule.rule.encode() for rule in Lab.app.url_map.iter_rules() if "<" not in rule.rule}
 
 
 def route_of(path: bytes) -> str:
@@ -278,3 +280,7 @@ def route_of(path: bytes) -> str:
     if path in _WHOLE:
         return path.decode()
     return next((route for prefix, route in _PREFIXES.items() if path.startswith(prefix)), "other")
+
+
+for _api in list(APIS.values()):
+    add_api(_api)

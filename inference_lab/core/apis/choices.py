@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inference_lab.core.answer.pieces import JOINED_WORDS
-from inference_lab.core.apis.contract import PLAIN, Counts, Form, quote
+from inference_lab.core.apis.contract import PLAIN, Counts, Form, StreamWriter, quote
 from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.apis.errors import VARIANTS, said_by_error
 from inference_lab.core.stream.events import (
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _PLACE: Final = re.compile(r"(\$[A-Z]+)")
 _ROLE: Final = b',"role":"assistant"'
-_TERMINAL: Final = Frame(b"data: [DONE]\n\n", said=SAID_DONE, part=Part.TERMINAL)
+_TERMINAL: Final = (Frame(b"data: [DONE]\n\n", said=SAID_DONE, part=Part.TERMINAL),)
 _ZERO: Final = Counts(0, 0)
 
 
@@ -71,22 +71,16 @@ def _around_said(choice: str, role: bytes) -> tuple[bytes, bytes]:
     return _filled(_split(before), {}), _filled(_split(after), {b"$ROLE": role})
 
 
-class ChoicesWriter:
+class ChoicesWriter(StreamWriter):
     """See `contract.StreamWriter`; an endpoint says what stands in a choice for a piece.
 
     With ids asked for, the first frame's choice tells `prompt_token_ids`, each content frame's `token_ids`, those of
     its raw text.
     """
 
-    kind: str
-
     def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
-        self.dialect = dialect
-        self.completion = completion
-        self._form = form
+        super().__init__(completion, dialect, form)
         self._frames = frames = self._row(dialect)
-        self._tokens = 0
-        self._has_begun = False
         with_null = dialect.usage_null == "always" or (dialect.usage_null == "asked" and form.usage_asked)
         self._close = b',"usage":null}\n\n' if with_null or form.usage_in_each == "null" else b"}\n\n"
         self._head, self._tail = self._around(frames.envelope)
@@ -124,34 +118,29 @@ class ChoicesWriter:
         head, tail = self._head, self._tail
         if self._frames.role_envelope:
             head, tail = self._around(self._frames.role_envelope)
-        if self._form.prompt_ids is not None:
-            told = b',"prompt_token_ids":%b' % msgspec.json.encode(self._form.prompt_ids)
+        if self.form.prompt_ids is not None:
+            told = b',"prompt_token_ids":%b' % msgspec.json.encode(self.form.prompt_ids)
             if tail.endswith(b',"prompt_token_ids":null'):
                 tail = tail.removesuffix(b',"prompt_token_ids":null') + told
             else:
                 choice = choice.removesuffix(b"}") + told + b"}"
         yield self._closed(b"%b[%b]%b" % (head, choice, tail), NOTHING, Part.OPENING)
 
-    def content(self, piece: Piece) -> Frame:
+    def content(self, piece: Piece) -> tuple[Frame, ...]:
         """See `StreamWriter.content`."""
-        is_first, self._has_begun = not self._has_begun, True
-        self._tokens += piece.token_count
+        is_first, self.has_begun = not self.has_begun, True
+        self.tokens += piece.token_count
         if self._is_plain and (self.is_first_alike or not is_first):
             data = self._before + self._said(piece) + self._after
-            return Frame(data, said=said_of(piece), part=Part.CONTENT)
+            return (Frame(data, said=said_of(piece), part=Part.CONTENT),)
         before, after = self._content(_ROLE if is_first else b"")
         choice = self._telling(before + self._said(piece) + after, piece, is_first=is_first)
-        return self._frame(choice, said_of(piece), Part.CONTENT)
+        return (self._frame(choice, said_of(piece), Part.CONTENT),)
 
     def template(self, channel: Channel) -> tuple[bytes, bytes] | None:
         """See `StreamWriter.template`."""
         before = self._said_before(channel)
         return None if before is None or not self._is_plain else (self._before + before, self._after)
-
-    def pass_over(self, frames: int, tokens: int) -> None:
-        """See `StreamWriter.pass_over`."""
-        self._has_begun = self._has_begun or frames > 0
-        self._tokens += tokens
 
     def empty(self) -> Frame:
         """See `StreamWriter.empty`."""
@@ -161,21 +150,21 @@ class ChoicesWriter:
         """See `StreamWriter.bare`."""
         return self._closed(self._head + choices + self._tail, NOTHING, Part.OTHER)
 
-    def finish(self, reason: str, counts: Counts | None = None) -> Frame:
+    def finish(self, reason: str, counts: Counts | None = None) -> tuple[Frame, ...]:
         """See `StreamWriter.finish`."""
         choice = self._closing(self._frames.silence.encode(), reason)
-        return self._frame(choice, finished(reason), Part.FINISH, counts)
+        return (self._frame(choice, finished(reason), Part.FINISH, counts),)
 
     def finish_with(self, piece: Piece, reason: str, counts: Callable[[], Counts] | None = None) -> Frame:
         """See `StreamWriter.finish_with`."""
-        is_first, self._has_begun = not self._has_begun, True
-        self._tokens += piece.token_count
+        is_first, self.has_begun = not self.has_begun, True
+        self.tokens += piece.token_count
         choice = self._closing(self._said(piece), reason, _ROLE if is_first else b"")
         choice = self._telling(choice, piece, is_first=is_first)
         said = said_of(piece) + finished(reason)
         return self._frame(choice, said, Part.FINISH, None if counts is None else counts())
 
-    def usage(self, counts: Counts, reason: str | None = None) -> Frame:
+    def usage(self, counts: Counts, reason: str | None = None) -> tuple[Frame, ...]:
         """See `StreamWriter.usage`."""
         choice, silence = b"", self._frames.silence.encode()
         if self.dialect.usage_closes:
@@ -183,9 +172,9 @@ class ChoicesWriter:
             choice = open_choice if reason is None else self._closing(silence, reason)
         json = counts.json(total_first=self.dialect.total_first)
         data = b'%b[%b]%b,"usage":%b}\n\n' % (self._head, choice, self._tail, json)
-        return Frame(data, said=Said(usage=counts.json()), part=Part.USAGE)
+        return (Frame(data, said=Said(usage=counts.json()), part=Part.USAGE),)
 
-    def terminal(self) -> Frame:
+    def terminal(self) -> tuple[Frame, ...]:
         """See `StreamWriter.terminal`."""
         return _TERMINAL
 
@@ -202,10 +191,6 @@ class ChoicesWriter:
         data = b'data: {"id":%b,"choices":[{"delta":{"content":"\n\n' % quote(self.completion.id)
         return Frame(data, said=UNREADABLE)
 
-    def counts(self) -> Counts:
-        """See `StreamWriter.counts`."""
-        return Counts(self._form.prompt_tokens, max(0, self._tokens + self._form.tokens_off_by))
-
     # -- what they are made of
 
     def _frame(self, choice: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
@@ -213,9 +198,9 @@ class ChoicesWriter:
 
     def _closed(self, data: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
         """A frame with its last members: counts, where it is to have any."""
-        if counts is None and self._form.usage_in_each == "so_far":
+        if counts is None and self.form.usage_in_each == "so_far":
             counts = self.counts()
-        elif counts is None and self._form.usage_in_each == "zero":
+        elif counts is None and self.form.usage_in_each == "zero":
             counts = _ZERO
         if counts is None:
             return Frame(data + self._close, said=said, part=part)
@@ -238,7 +223,7 @@ class ChoicesWriter:
 
     def _with_finish(self, template: str) -> str:
         """A choice's template with the finish reason that a frame has which has none."""
-        if not self._form.empty_finish:
+        if not self.form.empty_finish:
             return template
         return template.replace(self.dialect.open_finish, self.dialect.empty_finish)
 
@@ -248,13 +233,13 @@ class ChoicesWriter:
 
     def _telling(self, choice: bytes, piece: Piece, *, is_first: bool) -> bytes:
         """The choice with token ids where they are told, in place of its nulls where it has them."""
-        if self._form.prompt_ids is None:
+        if self.form.prompt_ids is None:
             return choice
         choice = choice.removesuffix(b"}").removesuffix(b',"token_ids":null')
         told = b',"token_ids":%b}' % msgspec.json.encode(encode(piece.raw))
         if is_first and not self.has_opening:
             choice = choice.removesuffix(b',"prompt_token_ids":null')
-            told = b',"prompt_token_ids":%b%b' % (msgspec.json.encode(self._form.prompt_ids), told)
+            told = b',"prompt_token_ids":%b%b' % (msgspec.json.encode(self.form.prompt_ids), told)
         return choice + told
 
 

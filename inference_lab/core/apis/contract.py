@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
 from inference_lab.core.answer.position import Position
 from inference_lab.core.apis.choices_reader import CHOICES
+from inference_lab.core.apis.dialects import DIALECTS, LAB, Dialect
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.apis.request import Common
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Mapping
 
     from inference_lab.core.answer.pieces import Channel, Piece
     from inference_lab.core.answer.templates import Format
     from inference_lab.core.answer.writer import Plan
-    from inference_lab.core.apis.dialects import Dialect
-    from inference_lab.core.apis.errors import ErrorFields
+    from inference_lab.core.apis.errors import ErrorFields, Variant
     from inference_lab.core.apis.reading import FrameReader
     from inference_lab.core.prompts.echo import Echo
     from inference_lab.core.stream.events import Frame, Turn
@@ -86,73 +88,90 @@ class Form(msgspec.Struct, frozen=True):
 PLAIN: Final = Form()
 
 
-class StreamWriter(Protocol):
+class StreamWriter(ABC):
     """Writes the frames of one response's stream, each a whole SSE event, in the order in which they are sent.
 
-    It counts what it writes: tokens for the usage, and whether content has begun.
+    It counts what it writes: tokens for the usage, and whether content has begun. `kind` is the `object` of every
+    frame, where an API has that. `has_opening`: something stands before the first content frame. `is_first_alike`: the
+    first content frame is written as the others are. `numbers`: frames depend on those sent before them, see `stamp`.
     """
 
-    @property
-    def dialect(self) -> Dialect:
-        """Whose frames they are."""
+    kind: ClassVar[str] = ""
+    has_opening: bool = True
+    is_first_alike: bool = True
+    numbers: ClassVar[bool] = False
 
-    @property
-    def completion(self) -> Completion:
-        """What every frame repeats."""
+    def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
+        self.completion = completion
+        self.dialect = dialect
+        self.form = form
+        self.tokens = 0
+        self.has_begun = False
 
-    @property
-    def kind(self) -> str:
-        """The `object` of every frame."""
-
-    @property
-    def has_opening(self) -> bool:
-        """Whether anything stands before the first content frame."""
-
-    @property
-    def is_first_alike(self) -> bool:
-        """Whether the first content frame is written as the others are."""
-
-    def opening(self) -> Iterator[Frame]:
+    @abstractmethod
+    def opening(self) -> Iterable[Frame]:
         """What stands before the first content frame."""
 
-    def content(self, piece: Piece) -> Frame:
-        """One content frame."""
+    @abstractmethod
+    def content(self, piece: Piece) -> Iterable[Frame]:
+        """One content frame, with what closes the block before it and opens its own."""
 
     def template(self, channel: Channel) -> tuple[bytes, bytes] | None:
         """What stands before and after the quoted text of a content frame that is not the first.
 
         None if frames of the channel differ in more than their text.
         """
+        del channel
+        return None
 
     def pass_over(self, frames: int, tokens: int) -> None:
         """So many content frames have been written from the template, or are to count as written."""
+        self.has_begun = self.has_begun or frames > 0
+        self.tokens += tokens
 
+    @abstractmethod
     def empty(self) -> Frame:
         """A frame of content without text, which does not count."""
 
     def bare(self, choices: bytes) -> Frame:
-        """A frame with `choices` in place of its list of choices."""
+        """A frame with `choices` in place of its list of choices; an API that has none says so in `Api.lacks`."""
+        raise NotImplementedError(choices)
 
-    def finish(self, reason: str, counts: Counts | None = None) -> Frame:
-        """The frame that carries the finish reason and no text; with `counts` they are in it."""
+    def closings(self) -> Iterable[Frame]:
+        """What closes the block that is open, where an API has blocks."""
+        return ()
 
+    @abstractmethod
+    def finish(self, reason: str, counts: Counts | None = None) -> Iterable[Frame]:
+        """The frame that carries the finish reason and no text, if there is one; with `counts` they are in it."""
+
+    @abstractmethod
     def finish_with(self, piece: Piece, reason: str, counts: Callable[[], Counts] | None = None) -> Frame:
         """The finish frame with a piece of text in it; `counts` is asked once that is counted."""
 
-    def usage(self, counts: Counts, reason: str | None = None) -> Frame:
-        """The frame with the token counts and no choices, or with another finish for `reason`, if there was one."""
+    @abstractmethod
+    def usage(self, counts: Counts, reason: str | None = None) -> Iterable[Frame]:
+        """The frame with the token counts alone, where an API has one; `reason` is the finish, if there was one."""
 
-    def terminal(self) -> Frame:
-        """The frame that says that the stream is over."""
+    @abstractmethod
+    def terminal(self) -> Iterable[Frame]:
+        """What says that the stream is over."""
 
-    def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterator[Frame]:
+    @abstractmethod
+    def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterable[Frame]:
         """An error, as the variant with this name has it; `is_first`: nothing of the body comes before it."""
 
+    @abstractmethod
     def malformed(self) -> Frame:
         """A whole event whose JSON breaks off."""
 
+    def stamp(self, frame: Frame) -> Frame:
+        """A frame in the order of sending, as it goes out: with its number, where an API counts its frames."""
+        return frame
+
     def counts(self) -> Counts:
         """The usage so far."""
+        return Counts(self.form.prompt_tokens, max(0, self.tokens + self.form.tokens_off_by))
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -166,9 +185,9 @@ class Prompt(msgspec.Struct, frozen=True):
 class Api(Generic[_B]):
     """An API of completions: one subclass and one value each, in `table.APIS`.
 
-    `body` is the request's struct, `reader` reads its frames. `is_raw`: text comes with its markup, and calls
-    as text; elsewhere each channel has a member of its own. `lacks` are values of axes that mean nothing here, and what
-    an API must have for them.
+    `body` is the request's struct, `reader` reads its frames, `dialects` and `errors` are its spellings. `is_raw`: text
+    comes with its markup, and calls as text; elsewhere each channel has a member of its own. `lacks` are values of axes
+    that mean nothing here, and what an API must be or have for them.
     """
 
     name: ClassVar[str]
@@ -178,6 +197,8 @@ class Api(Generic[_B]):
     is_raw: ClassVar[bool] = False
     body: type[_B]
     reader: ClassVar[FrameReader] = CHOICES
+    dialects: ClassVar[Mapping[str, Dialect]] = DIALECTS
+    errors: ClassVar[Mapping[str, Variant]] = VARIANTS
     lacks: ClassVar[Mapping[tuple[str, str], str]] = {}
 
     def prompt(self, body: _B, style: Format, *, reasons: bool) -> Prompt:

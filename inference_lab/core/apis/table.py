@@ -8,8 +8,6 @@ from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.completions.api import COMPLETIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from inference_lab.core.apis.contract import Api
 
-APIS: Final[Mapping[str, Api[Any]]] = {api.name: api for api in (CHAT, COMPLETIONS)}
+APIS: Final[dict[str, Api[Any]]] = {api.name: api for api in (CHAT, COMPLETIONS)}

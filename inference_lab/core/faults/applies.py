@@ -54,8 +54,12 @@ def why_invisible(
     `has_chunks`: it speaks HTTP/1.1.
     """
     for (key, value), needed in api.lacks.items():
-        if getattr(death, key) == value:
+        given = getattr(death, key)
+        if getattr(given, "word", given) == value:
             return f"{key}={value} is for {needed}"
+    for key, known in (("dialect", api.dialects), ("error", api.errors)):
+        if (given := getattr(death, key)) not in {None, "none", *known}:
+            return f"{key}={given} is no spelling of {api.name}, expected {', '.join(known)}"
     miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
     if miscounts and death.usage == HEALTHY.usage and not counts:
         return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"

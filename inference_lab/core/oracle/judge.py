@@ -6,6 +6,8 @@ from typing import Final, Literal
 import msgspec
 
 from inference_lab.core.answer.end import NORMAL_FINISHES, End, end_of
+from inference_lab.core.apis.choices_reader import CHOICES
+from inference_lab.core.apis.reading import FrameReader
 from inference_lab.core.oracle.markup import OPENING_TOKENS, least_tokens, most_tokens
 from inference_lab.core.oracle.reader import Reader
 from inference_lab.core.oracle.verdict import (
@@ -63,6 +65,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
     finish: str | None = None,
     usage: Usage = "not",
     ignore: Iterable[str] = (),
+    reader: FrameReader = CHOICES,
 ) -> Verdict:
     """Judge server-sent events, a JSON answer or plain text, in constant memory. No body makes it raise.
 
@@ -80,6 +83,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
         finish: the finish reason that the upstream said, as chat spells it.
         usage: whether the client asked for usage.
         ignore: findings, or weights of findings, that are not to count.
+        reader: what reads the frames of its API: chat and completions have the same.
 
     Raises:
         ValueError: both `tokens` and `max_tokens`; a name in `ignore` that is neither a finding's nor a weight's.
@@ -87,7 +91,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
     known = Known(
         tokens, max_tokens, ended, start, tag, hidden_tokens, status, stream, finish, usage, tuple(ignore)
     )
-    judge = _Judge(known)
+    judge = _Judge(known, reader)
     for block in (body,) if isinstance(body, bytes) else body:
         judge.feed(block)
     return judge.verdict()
@@ -96,11 +100,15 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
 class _Judge:
     """Has the last word over what a reader has read."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, frames: FrameReader) -> None:
         self._known = known
         self._report = Report(kinds_named(known.ignore))
         self._reader = Reader(
-            start=known.start, tag=known.tag, hidden_tokens=known.hidden_tokens, report=self._report
+            start=known.start,
+            tag=known.tag,
+            hidden_tokens=known.hidden_tokens,
+            report=self._report,
+            frames=frames,
         )
         self._answer = self._reader.answer
         self._is_failure = known.status is not None and known.status >= _FAILURE

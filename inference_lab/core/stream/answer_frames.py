@@ -15,7 +15,7 @@ from inference_lab.core.stream.content import bursts, frames_from, words_in
 from inference_lab.core.stream.events import FAULT_POINT, Burst, Draft, Frame, Part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from inference_lab.core.answer.pieces import Piece
     from inference_lab.core.apis.contract import StreamWriter
@@ -49,9 +49,9 @@ class AnswerFrames:
             yield from self._tail()
         else:
             yield FAULT_POINT
-        yield writer.terminal()
+        yield from writer.terminal()
 
-    def next_content(self) -> Frame:
+    def next_content(self) -> Iterable[Frame]:
         """A content frame with the next word."""
         return self._writer.content(self._next_piece())
 
@@ -69,13 +69,13 @@ class AnswerFrames:
                     writer.pass_over(len(part.frames), len(part.frames))
                     yield part
                 else:
-                    yield writer.content(part)
+                    yield from writer.content(part)
         else:
             words = cut.words if cut.is_whole else None
             pieces = islice(frames_from(cut.pieces, 0, death.tokens_per_frame, words), cut.frames)
             yield from self._written(pieces, rides=self._rides and death.then == "end")
         if is_torn:
-            yield writer.content(cut.torn)
+            yield from writer.content(cut.torn)
 
     @property
     def _is_plain(self) -> bool:
@@ -105,10 +105,10 @@ class AnswerFrames:
         held: Piece | None = None
         for piece in pieces:
             if not rides:
-                yield self._writer.content(piece)
+                yield from self._writer.content(piece)
                 continue
             if held is not None:
-                yield self._writer.content(held)
+                yield from self._writer.content(held)
             held = piece
         if held is not None:
             self._has_finished = True
@@ -118,17 +118,19 @@ class AnswerFrames:
         death, writer = self._death, self._writer
         has_finish = death.finish != NONE
         reason = self._reason() if has_finish else None
+        if has_finish:
+            yield from writer.closings()
         if reason is not None and not self._has_finished:
             if death.text_in_finish:
                 yield self._finish_with(self._next_piece())
             else:
-                yield writer.finish(reason, writer.counts() if death.usage == "on_finish" else None)
+                yield from writer.finish(reason, writer.counts() if death.usage == "on_finish" else None)
         if death.usage == "with_choices" and reason is not None:
-            yield writer.finish(reason, writer.counts())
+            yield from writer.finish(reason, writer.counts())
         elif death.usage == "always" or (
             has_finish and self._usage_asked and death.usage not in {"never", "on_finish"}
         ):
-            yield writer.usage(writer.counts(), reason)
+            yield from writer.usage(writer.counts(), reason)
 
     def _finish_with(self, piece: Piece) -> Frame:
         counts = self._writer.counts if self._death.usage == "on_finish" else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE, ErrorFields
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES: Final = 65_536
 _UNPACED: Final = (Part.PING, Part.TERMINAL)
+_LEADING: Final = (Part.COMMENT, Part.BLOCK_START, Part.BLOCK_END)
+"""What is due together with what comes after it."""
 _TAIL: Final = (Part.FINISH, Part.USAGE, Part.TERMINAL)
 
 
@@ -66,19 +67,30 @@ def edited(frames: Drafts, scene: Scene) -> Drafts:
 
 
 def _swap(frames: Drafts, scene: Scene) -> Drafts:
-    """The first content frames after the fault point in reverse."""
+    """The first content frames after the fault point in reverse; what stands between them stays in its place."""
+    yield from _up_to_fault_point(frames)
+    held: list[Draft] = []
+    new_bytes = 0
+    for event in frames:
+        if not _is(event, Part.CONTENT):
+            yield event
+            continue
+        held.append(event)
+        new_bytes += len(event.data)
+        if len(held) == scene.death.sequence.number:
+            break
+        if new_bytes >= TURN_BYTES:
+            new_bytes = 0
+            yield TURN
+    yield from reversed(held)
+    yield from frames
+
+
+def _up_to_fault_point(frames: Drafts) -> Drafts:
     for event in frames:
         yield event
         if isinstance(event, FaultPoint):
-            held: list[Draft] = []
-            new_bytes = 0
-            for frame in islice(frames, scene.death.sequence.number):
-                held.append(frame)
-                new_bytes += len(frame.data) if isinstance(frame, Frame) else 0
-                if new_bytes >= TURN_BYTES:
-                    new_bytes = 0
-                    yield TURN
-            yield from reversed(held)
+            return
 
 
 def _repeat(frames: Drafts, scene: Scene) -> Drafts:
@@ -89,6 +101,8 @@ def _repeat(frames: Drafts, scene: Scene) -> Drafts:
         if _is(event, Part.CONTENT):
             last.append(event)
         elif isinstance(event, FaultPoint):
+            if scene.death.malformed:  # stands before them
+                yield next(frames)
             yield from (_again(frame) for frame in last)
             last = deque(maxlen=0)
 
@@ -109,7 +123,7 @@ def _say_after_finish(frames: Drafts, scene: Scene) -> Drafts:
         yield event
         if not is_said and _is(event, Part.FINISH):
             is_said = True
-            yield scene.answer.next_content()
+            yield from scene.answer.next_content()
 
 
 def _end_twice(frames: Drafts, _: Scene) -> Drafts:
@@ -164,6 +178,16 @@ def _fields_of(death: Death) -> ErrorFields:
         has_code=death.code != Bare("absent"),
         type=death.type,
     )
+
+
+def _stamp(frames: Drafts, scene: Scene) -> Drafts:
+    return stamped(frames, scene.writer)
+
+
+def stamped(frames: Iterator[_Of], writer: StreamWriter) -> Iterator[_Of]:
+    """The frames with what depends on those before them, in an API that numbers what it sends."""
+    for event in frames:
+        yield writer.stamp(event) if isinstance(event, Frame) else event
 
 
 def _comment(frames: Drafts, scene: Scene) -> Drafts:
@@ -236,14 +260,14 @@ def _pace(frames: Drafts, scene: Scene) -> Drafts:
     death = scene.death
     rest_ms = death.delay_ms if death.rest_delay_ms is None else death.rest_delay_ms
     pause_ms = death.delay_ms
-    is_due = True  # a comment and its frame are due together
+    is_due = True
     for event in frames:
         if isinstance(event, FaultPoint):
             pause_ms = rest_ms
         elif _is_paced(event):
             if pause_ms and not is_due:
                 yield Pause(pause_ms)
-            is_due = _is(event, Part.COMMENT)
+            is_due = isinstance(event, Frame) and event.part in _LEADING
         yield event
 
 
@@ -263,7 +287,7 @@ def _again(frame: Frame) -> Frame:
 def _say_after_end(frames: Drafts, scene: Scene) -> Drafts:
     """One more word after everything."""
     yield from frames
-    yield scene.answer.next_content()
+    yield from map(scene.writer.stamp, scene.answer.next_content())
 
 
 def _beat_after_end(frames: Drafts, scene: Scene) -> Drafts:
@@ -273,16 +297,17 @@ def _beat_after_end(frames: Drafts, scene: Scene) -> Drafts:
 
 
 EDITS: Final[tuple[tuple[Callable[[Scene], bool], Callable[[Drafts, Scene], Drafts]], ...]] = (
-    (lambda scene: scene.death.sequence.word == "swap", _swap),
-    (lambda scene: scene.death.sequence.word == "dup", _repeat),
     (lambda scene: scene.death.sequence.word == "choices_empty", _insert_empty),
     (lambda scene: scene.death.sequence.word == "choices_null", _insert_null),
     (lambda scene: scene.death.malformed, _insert_malformed),
     (lambda scene: scene.death.error != "none", _insert_error),
-    (lambda scene: scene.death.sequence.word == "double_finish", _finish_twice),
     (lambda scene: scene.death.sequence.word == "after_finish", _say_after_finish),
-    (lambda scene: scene.death.done == "twice", _end_twice),
     (lambda scene: scene.death.done == "false", _leave_out_end),
+    (lambda scene: scene.writer.numbers, _stamp),
+    (lambda scene: scene.death.sequence.word == "swap", _swap),
+    (lambda scene: scene.death.sequence.word == "dup", _repeat),
+    (lambda scene: scene.death.sequence.word == "double_finish", _finish_twice),
+    (lambda scene: scene.death.done == "twice", _end_twice),
     (lambda scene: comments(scene.death, scene.writer), _comment),
     (lambda scene: True, _pace),  # noqa: ARG005 - whatever the death
     (lambda scene: scene.death.frame_bytes is not None, _pad),
@@ -290,4 +315,8 @@ EDITS: Final[tuple[tuple[Callable[[Scene], bool], Callable[[Drafts, Scene], Draf
     (lambda scene: scene.death.tear.word != "none", _tear),
     (lambda scene: hangs_with_beats(scene.death), _beat_after_end),
 )
-"""When each edit is wanted, in the order in which they are made. Each works on what those before it have made."""
+"""When each edit is wanted, in the order in which they are made. Each works on what those before it have made.
+
+Those that make events or leave them out come before the numbering of an API that numbers its frames, those that lose
+or repeat what was written after it.
+"""

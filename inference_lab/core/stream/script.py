@@ -17,7 +17,7 @@ from inference_lab.core.faults.death import HEALTHY, Close, Death, at_defaults, 
 from inference_lab.core.stream import framing, sse
 from inference_lab.core.stream.answer_frames import AnswerFrames
 from inference_lab.core.stream.content import Cut, bursts
-from inference_lab.core.stream.edits import Scene, commented, edited
+from inference_lab.core.stream.edits import Scene, commented, edited, stamped
 from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
@@ -277,6 +277,7 @@ def healthy_script(
     events = _answer_events(
         writer, pieces, finish, counts, include_usage=include_usage, unseen_tokens=unseen_tokens
     )
+    events = stamped(events, writer) if writer.numbers else events
     return chain((_stream_head(dialect),), commented(events, dialect.comment) if dialect.comment else events)
 
 
@@ -298,17 +299,18 @@ def _answer_events(
             writer.pass_over(len(part.frames), len(part.frames))
             yield part
         else:
-            yield writer.content(part)
+            yield from writer.content(part)
         has_begun = True
     if last is not None:
         yield from (Await(last.token_count),) if has_begun else _opened(writer, last.token_count)
         yield writer.finish_with(last, finish)
     else:
         yield from () if has_begun else _opened(writer, unseen_tokens)
-        yield writer.finish(finish)
+        yield from writer.closings()
+        yield from writer.finish(finish)
     if include_usage:
-        yield writer.usage(counts(), finish)
-    yield writer.terminal()
+        yield from writer.usage(counts(), finish)
+    yield from writer.terminal()
     yield Close.TERMINATOR
 
 
@@ -348,8 +350,9 @@ def echo_script(
             calls += 1
             if calls % _TURN_CALLS == 0:
                 yield TURN
-    yield writer.finish(finish)
+    yield from writer.closings()
+    yield from writer.finish(finish)
     if include_usage:
-        yield writer.usage(counts, finish)
-    yield writer.terminal()
+        yield from writer.usage(counts, finish)
+    yield from writer.terminal()
     yield Close.TERMINATOR

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from inference_lab.core.faults.death import NONE
 from inference_lab.core.faults.silence import HEARTBEATS, beats_in
 from inference_lab.core.stream.content import frames_in
+from inference_lab.core.stream.events import Part
 from inference_lab.core.stream.sse import check_torn, is_event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inference_lab.core.answer.pieces import Piece
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
     from inference_lab.core.stream.content import Cut
@@ -46,7 +48,7 @@ def _check_padding(death: Death, writer: StreamWriter, cut: Cut) -> None:
         raise ValueError("frame_bytes needs a content frame, and this answer has none")
     # Counts in every frame, whose length depends on the number, do not go with a padding.
     writer.pass_over(cut.frames - 1, 0)
-    least = len(writer.content(cut.last).data)
+    least = len(_content(writer, cut.last))
     if death.frame_bytes < least:
         raise ValueError(f"frame_bytes={death.frame_bytes} is less than the frame's {least} bytes")
 
@@ -60,7 +62,12 @@ def _check_tear(death: Death, writer: StreamWriter, cut: Cut) -> None:
     openings = writer.has_opening * (1 + death.role_again)
     beats = beats_in(death, death.ttft_ms) * is_event(HEARTBEATS.get(death.heartbeat, b""))
     writer.pass_over(cut.frames, cut.pieces.token_count(cut.place))
-    check_torn(writer.content(piece).data, death, beats + openings + cut.frames)
+    check_torn(_content(writer, piece), death, beats + openings + cut.frames)
+
+
+def _content(writer: StreamWriter, piece: Piece) -> bytes:
+    """A piece's content frame, without what stands around it."""
+    return next(frame.data for frame in writer.content(piece) if frame.part is Part.CONTENT)
 
 
 def _check_sequence(death: Death, cut: Cut) -> None:

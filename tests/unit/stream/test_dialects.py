@@ -62,9 +62,9 @@ def test_the_document_has_each_dialect_on_each_endpoint() -> None:
 
 def test_a_dialect_that_nobody_asked_usage_of() -> None:
     writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["openai"])
-    assert b'"usage"' not in writer.finish("stop").data
+    assert b'"usage"' not in writer.finish("stop")[0].data
     writer = ChatWriter(Completion("c", 1, "m"), DIALECTS["dynamo"])
-    assert writer.finish("stop").data.endswith(b',"usage":null}\n\n')
+    assert writer.finish("stop")[0].data.endswith(b',"usage":null}\n\n')
 
 
 PIECES = (
@@ -81,14 +81,14 @@ def test_a_template_around_a_text_is_the_frame_that_says_it(dialect: Dialect, *,
     completion, form = Completion("chatcmpl-0", 1, "$ID"), Form(usage_asked=asked, reasoning_key="$SAID")
     chat, raw = ChatWriter(completion, dialect, form), CompletionsWriter(completion, dialect, form)
     for writer in (chat, raw):
-        first, second = (writer.content(PIECES[0]) for _ in range(2))
+        first, second = (writer.content(PIECES[0])[0] for _ in range(2))
         assert (first == second) == writer.is_first_alike
     for piece in PIECES:
         before, after = raw.template(piece.channel) or (b"", b"")
-        assert raw.content(piece).data == before + quote(piece.raw) + after
+        assert raw.content(piece)[0].data == before + quote(piece.raw) + after
         if piece.channel != "call":
             before, after = chat.template(piece.channel) or (b"", b"")
-            assert chat.content(piece).data == before + quote(piece.delta) + after
+            assert chat.content(piece)[0].data == before + quote(piece.delta) + after
     assert chat.template("call") is None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -58,7 +58,7 @@ def test_each_piece_is_a_frame_that_waits_for_its_tokens(
     _, *events = single(script(new_writer, asked))
     writer = new_writer()
     expected: list[tuple[int, bytes]] = [
-        (piece.token_count, writer.content(piece).data) for piece in asked.pieces
+        (piece.token_count, writer.content(piece)[0].data) for piece in asked.pieces
     ]
     opening = [frame.data for frame in writer.opening()]
     waits = [event.tokens for event in events if isinstance(event, Await)]
@@ -85,7 +85,7 @@ def test_tokens_in_any_portions_bring_the_same_frames_each_portion_in_one_write(
     writes: list[bytes] = []
     transport.write = writes.append  # type: ignore[method-assign] # which is what counts here
     writer = CHAT()
-    written = [*writer.opening(), *map(writer.content, asked.pieces)]
+    written = [*writer.opening(), *chain.from_iterable(map(writer.content, asked.pieces))]
     frames = [b"%x\r\n%b\r\n" % (len(frame.data), frame.data) for frame in written]
     given_so_far = 0
     for place, portion in enumerate(portions):

@@ -253,8 +253,8 @@ def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
         *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), writers)
         assert isinstance(torn, Frame)
         torn.data.decode()
-        whole = len(
-            writers(Form()).content(next(iter(fault_pieces(LAB, replace(FRESH, is_raw=True), "text")))).data
-        )
+        first = next(iter(fault_pieces(LAB, replace(FRESH, is_raw=True), "text")))
+        (frame,) = writers(Form()).content(first)
+        whole = len(frame.data)
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}
