@@ -1,4 +1,36 @@
-"""Where a request stands in its answer, from the prompt alone, so that any replica can continue it."""
+"""Where a request stands in its answer, from the prompt alone, so that any replica can continue it.
+
+Theory of operation. No request leaves anything behind on the server. A leg can be answered all the same, since the
+text of an answer records its own place:
+
+- Word i of a channel is a tag of two letters, i with at least four digits, an `é` where i mod 8 = 7, and a blank before
+  all but word 0: `qu0000 qu0001`. Reasoning has capitals, and reasoning, content and each call count from 0. So the
+  last whole word of a text gives the tag, the channel and the index of the next word.
+- The tag comes from the prompt without the answer (the *prompt proper*): a digest of its token ids modulo 676. No
+  setting and no limit changes it, so all legs of an answer agree on it.
+- The whole answer is one raw text: reasoning, content, calls, in the markup of the model's format (`templates/`). It
+  is a function of the tag and of how many words each channel is to have. A leg gets the rest of that text.
+
+`locate` finds the end of what is there already, in three steps:
+
+1. `region_of` splits the prompt into the prompt proper and the *region*, the answer so far. The region begins after the
+   last generation marker of any format, as another server may have rendered the prompt. In a prompt without a marker it
+   is a guess: the last run of consecutive words of one tag, with the markup before it and between its channels.
+2. `read` (`reading.py`; `call_reading.py` inside a call) reads the region as an answer that may break off at any
+   character: in a word, a markup tag, a tool's name, a JSON string. It returns a `Place`: the channel, the index of the
+   next word, and what is missing of what was torn.
+3. A guessed region must hold a whole word and read as the beginning of an answer. If not, it is read again without the
+   markup before its words, and after that it is taken for a part of the prompt. A marked region is always one: after
+   text that no answer begins with, the words go on after the last whole one.
+
+The tag is that of the words in the region, else of a torn first word; the digest counts where there is neither. So an
+answer can be continued after its prompt was rendered with another template or with one more message.
+
+`Writer` (`writer.py`) starts at the `Place`: it first completes what was torn, closes what has to be closed, then
+writes words, and `pieces.py` cuts the text into frames. One law holds it together: wherever an answer is cut, the text
+before the cut and the leg that follows are the whole answer (`tests/properties/test_resume_cuts.py`). `progress`, the
+whole words of all channels, decides which element of a list of faults meets the leg (`legs.py`).
+"""
 
 from collections.abc import Sequence
 from functools import partial

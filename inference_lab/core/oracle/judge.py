@@ -1,4 +1,36 @@
-"""Was the splice right? Judge what a gateway's client received, byte for byte as it came."""
+"""Was the splice right? Judge what a gateway's client received, byte for byte as it came.
+
+Theory of operation. There are two passes, and only the second one judges the whole.
+
+While bytes come, a `Reader` (`reader.py`) reads them. The first bytes decide the form: events, one JSON answer, a page,
+plain text. An API's frame reader turns each event into a `ReadFrame`; `Answer` (`frames.py`) hands its parts on: names
+and roles to `Identity`, text to a `WordChecker` for each channel (through `RawText` where markup comes with the text),
+calls to `Calls`, counts to `Usage`. Each reports what contradicts an earlier frame as a finding, with the offset of the
+frame that shows it. What decides how the answer ended is added up apart from that, as `Spoken`.
+
+When all bytes have come, `_Judge` decides in this order:
+
+1. Does a client read this as an answer? Below a status from 400 on nothing is read: it is a death. So is an error page.
+   A body that was not sent so (gzip, a head before it) is a finding. Plain text has no end of its own: it died if its
+   last word is torn or `tokens` are missing.
+2. How did it end? `end_of(spoken)`, the function that the journal asks too. `ERROR`, `UNUSUAL_FINISH` and `CUT` are
+   deaths that show; every other end claims a complete answer. (A `[DONE]` without a finish does so only where `tokens`
+   proves that all words came.)
+3. The channels are closed. Only on a dead stream may the last word be torn.
+4. Counts, but not where a finding already shows that words are missing or repeated: that would report it twice. A
+   complete answer with words missing, or with an end that it cannot have, is a silent truncation. Then usage.
+5. A complete answer has the finish and the usage that the caller knows of. A cut that the transport calls clean is a
+   silent truncation.
+
+Any finding that is not ignored makes the answer `wrong`. Otherwise a death is an `honest prefix`, the rest is `whole`.
+
+An honest stream is never called wrong, because nothing is judged before it is complete (a word waits for the text after
+it, a second role for the next text, a frame that is not JSON for text after it), and because where the bytes leave two
+readings the one without a finding holds: usage is compared with a range, from the words alone to all that their markup
+may cost in any format. A broken stream is never called whole, because every end but `WHOLE` is a death or a finding,
+and a word counts in its place only. One defect is one finding: foreign words in a row extend the first, and a gap whose
+words come later becomes a reorder.
+"""
 
 from collections.abc import Iterable
 from typing import Final, Literal
