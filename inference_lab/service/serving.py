@@ -39,19 +39,17 @@ from inference_lab.web.checks import Checks
 from inference_lab.web.journal_pages import JournalPages
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
-from inference_lab.wire.aside import Thread
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
-from inference_lab.wire.farewell import Farewell
 from inference_lab.wire.http import LabSite
 from inference_lab.wire.origins import Origins
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
-from inference_lab.wire.streams import Streams
+from inference_lab.wire.streams import GracefulShutdown, Streams
 from inference_lab.wire.tally import ModelTally, Tally
-from inference_lab.wire.transport import give_transport, has_tls
-from inference_lab.wire.turns import bound_turns
+from inference_lab.wire.transport import has_tls, install_transport
+from inference_lab.wire.turns import Thread, bound_turns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -98,9 +96,9 @@ class LabService(Service):
         """Let healthy answers finish if there is time for it, report what is still open, close the ports."""
         super().stopService()
         notify_stopping(self._drain_us)
-        farewell = self._serving.drain(self._drain_us)
-        on_further_signal(self._reactor, farewell.hurry)
-        return farewell.done.addCallback(self._close)
+        shutdown = self._serving.drain(self._drain_us)
+        on_further_signal(self._reactor, shutdown.hurry)
+        return shutdown.done.addCallback(self._close)
 
     def _close(self, _: None) -> Deferred[None]:
         return self._serving.close().addCallback(lambda _: close_ports(self._ports))
@@ -186,13 +184,13 @@ class Serving:
             self.store.start()
         self._metrics.start()
 
-    def drain(self, drain_us: int) -> Farewell:
+    def drain(self, drain_us: int) -> GracefulShutdown:
         """Refuse every new request, and wait for the healthy answers that are under way."""
         until_us = self._pacer.now_us() + drain_us
         self.site.closes_at_us = until_us
         if self._pages is not None:
             self._pages.finish()
-        return Farewell(self._pacer, self.streams, until_us=until_us)
+        return GracefulShutdown(self._pacer, self.streams, until_us=until_us)
 
     def close(self) -> Deferred[None]:
         """Report what is still open as ended by the shutdown, and have the journal written."""
@@ -313,7 +311,7 @@ def _listen(reactor: Any, text: str, site: LabSite) -> IListeningPort:  # noqa: 
     (port,) = results
     if isinstance(port, Failure):
         raise UserError(f"cannot listen on {text}: {port.getErrorMessage()}")
-    give_transport(port)
+    install_transport(port)
     return port  # type: ignore[return-value] # not a Failure, so what the endpoint promises
 
 

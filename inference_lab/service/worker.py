@@ -68,11 +68,11 @@ class WorkerService(Service):
         super().stopService()
         if self._leash.ended.called:
             return self._close(None)
-        farewell = self._serving.drain(self._drain_us)
+        shutdown = self._serving.drain(self._drain_us)
         # systemd and terminals signal every process of the service, and our parent signals us too: how long we wait is
         # for the parent alone to say, by letting go.
         on_further_signal(self._reactor, lambda: None)
-        farewell.done.addCallback(lambda _: _report(b"drained\n"))
+        shutdown.done.addCallback(lambda _: _report(b"drained\n"))
         return self._leash.ended.addCallback(self._close)
 
     def _orphaned(self) -> None:
@@ -110,7 +110,7 @@ def main() -> None:
 
     from inference_lab.service.logs import observer_of  # noqa: PLC0415
     from inference_lab.service.serving import Serving, load_models  # noqa: PLC0415
-    from inference_lab.wire.transport import give_transport  # noqa: PLC0415
+    from inference_lab.wire.transport import install_transport  # noqa: PLC0415
 
     shared = Shared(Path(sys.argv[2]))
     try:
@@ -127,7 +127,7 @@ def main() -> None:
     for descriptor in range(SOCKETS_FD, SOCKETS_FD + len(settings.addresses)):
         with socket.socket(fileno=descriptor) as bound:
             port = reactor.adoptStreamPort(descriptor, bound.family, serving.site)  # type: ignore[attr-defined] # IReactorSocket
-        give_transport(port)
+        install_transport(port)
         ports.append(port)
     observer = observer_of(settings.log_format, sys.stdout)
     globalLogBeginner.beginLoggingTo([observer], redirectStandardIO=False)

@@ -40,7 +40,7 @@ from inference_lab.web.checks import refuse_leg_keys
 from inference_lab.web.directives import Directives
 from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
 from inference_lab.wire.engine_driver import Job
-from inference_lab.wire.slices import in_slices
+from inference_lab.wire.turns import in_slices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator

@@ -21,8 +21,8 @@ from inference_lab.web.checks import whole_body
 from inference_lab.web.embeddings import Embeddings
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
-from inference_lab.wire.aside import LARGE_BYTES, at_once
 from inference_lab.wire.transport import abort
+from inference_lab.wire.turns import LARGE_BYTES, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.metrics_page import MetricsPage
     from inference_lab.web.served import ServedModels
-    from inference_lab.wire.aside import Aside
     from inference_lab.wire.request import LabRequest
+    from inference_lab.wire.turns import Aside
 
 _PREFLIGHT: Final = (
     (

@@ -9,7 +9,7 @@ from inference_lab.core.errors import bad_directive, invalid_request
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.stream.preview import preview_in_turns
 from inference_lab.web.query import query_of
-from inference_lab.wire.slices import in_slices
+from inference_lab.wire.turns import in_slices
 
 if TYPE_CHECKING:
     from inference_lab.core.faults.incident import Incidents

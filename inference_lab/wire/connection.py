@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from inference_lab.wire.bodies import Bodies
-    from inference_lab.wire.drain import Drain
     from inference_lab.wire.origins import Origins
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.tally import Tally
+    from inference_lab.wire.transport import SendQueueDrain
     from inference_lab.wire.turns import Line
 
 
@@ -27,7 +27,7 @@ class Site(Protocol):
     def pacer(self) -> Pacer:
         """The site's deadlines."""
 
-    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - Twisted types it as ITransport only
+    def watch(self, transport: Any) -> SendQueueDrain:  # noqa: ANN401 - Twisted types it as ITransport only
         """Reset a reader that takes nothing of what is there for it."""
 
     def seconds_left(self) -> int | None:

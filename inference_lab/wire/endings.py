@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from inference_lab.core.faults.death import Close
-from inference_lab.wire.drain import Drain
-from inference_lab.wire.transport import abort, can_reset, lowest
+from inference_lab.wire.transport import SendQueueDrain, abort, can_reset, tcp_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +38,7 @@ class Ending:
         self.lost_bytes = 0
         self._endings = endings
         self._request = request
-        self._drain: Drain | None = None
+        self._drain: SendQueueDrain | None = None
         self._guard: IDelayedCall | None = None
 
     def stop(self) -> None:
@@ -90,7 +89,7 @@ class Ending:
         )
 
     def _when_drained(self, then: Callable[[], None]) -> None:
-        self._drain = Drain(
+        self._drain = SendQueueDrain(
             self._endings.pacer,
             self._request.transport,
             grace_us=self._endings.flush_grace_us,
@@ -115,7 +114,7 @@ class Ending:
     def _lose_raw(self) -> None:
         """Close below TLS, so that no close_notify goes out."""
         self.carried_out = True
-        lowest(self._request.transport).loseConnection()
+        tcp_transport(self._request.transport).loseConnection()
 
     def _give_up(self, lost_bytes: int) -> None:
         self.lost_bytes = lost_bytes
@@ -146,7 +145,7 @@ class Endings:
         ending.begin()
         return ending
 
-    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - a transport of any kind
+    def watch(self, transport: Any) -> SendQueueDrain:  # noqa: ANN401 - a transport of any kind
         """After what has been written: reset a reader that leaves it unread, and say how many bytes it cost."""
 
         def give_up(lost_bytes: int) -> None:
@@ -158,7 +157,7 @@ class Endings:
             )
             abort(transport)
 
-        return Drain(
+        return SendQueueDrain(
             self.pacer,
             transport,
             # Nearly every reader has taken all of it long before the first look, and its next responses are covered

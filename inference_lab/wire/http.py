@@ -21,7 +21,7 @@ from inference_lab.wire.origins import Origins
 from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
 from inference_lab.wire.tally import Tally
-from inference_lab.wire.transport import abort, buffered_bytes, lowest, unsent_bytes
+from inference_lab.wire.transport import abort, buffered_bytes, tcp_transport, unsent_bytes
 from inference_lab.wire.turns import Line
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from twisted.web.http_headers import Headers
     from twisted.web.resource import IResource
 
-    from inference_lab.wire.drain import Drain
     from inference_lab.wire.endings import Endings
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.recording import Recorder
+    from inference_lab.wire.transport import SendQueueDrain
 
 PIPELINED_LIMIT_BYTES: Final = 65_536
 """What a client may send behind an unfinished response. Past it the connection is reset: a paused socket would hide
@@ -73,7 +73,7 @@ class LabChannel(http.HTTPChannel):
     """How much of the body had come when its time last began; None while it is the head's."""
     _is_stale = False
     _is_cut_off = False
-    _watch: Drain | None = None
+    _watch: SendQueueDrain | None = None
     _dismissal: IDelayedCall | None = None
     _idle_slot: int | None = None
 
@@ -257,7 +257,7 @@ class LabChannel(http.HTTPChannel):
         """
         self.site.arrivals.end(self)
         self._dismissal = self.site.endings.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
-        if lowest(self.transport) is self.transport:
+        if tcp_transport(self.transport) is self.transport:
             self.transport.loseWriteConnection()
         else:  # TLS closes its own writing side first, and goes on reading until the peer does the same
             self.loseConnection()
@@ -334,7 +334,7 @@ class LabSite(server.Site):
         """The site's deadlines."""
         return self.endings.pacer
 
-    def watch(self, transport: Any) -> Drain:  # noqa: ANN401 - Twisted types it as ITransport only
+    def watch(self, transport: Any) -> SendQueueDrain:  # noqa: ANN401 - Twisted types it as ITransport only
         """Reset a reader that takes nothing of what is there for it."""
         return self.endings.watch(transport)
 

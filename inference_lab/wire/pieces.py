@@ -18,8 +18,8 @@ from inference_lab.wire.transport import abort
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.wire.drain import Drain
     from inference_lab.wire.request import LabRequest
+    from inference_lab.wire.transport import SendQueueDrain
 
 PIECE_BYTES: Final = 32_768
 MOST_ANSWERS: Final = 256
@@ -36,7 +36,7 @@ class Pieces:
         self._request = request
         self._is_paused = False
         self._room: Deferred[None] | None = None
-        self._watch: Drain | None = None
+        self._watch: SendQueueDrain | None = None
         request.registerProducer(self, True)
 
     async def send(self, piece: bytes) -> None:

@@ -1,9 +1,13 @@
-"""The live streams of a server: started here, swept for readers that take nothing, reported when they end."""
+"""The live streams of a server: started here, swept for readers that take nothing, reported when they end.
+
+A shutdown waits for those that will come to a regular end.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from inference_lab.core.journal.bounds import cut
@@ -14,7 +18,6 @@ from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from twisted.internet.defer import Deferred
     from twisted.internet.interfaces import IDelayedCall
 
     from inference_lab.core.stream.events import Event
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 _SWEEPS_PER_TIMEOUT: Final = 60
 _LEAVING: Final = 16
+_LOOK_EVERY_S: Final = 0.02
 
 _log: Final = Logger()
 
@@ -149,3 +153,31 @@ class Streams:
                 )
         if self._live:
             self._arm()
+
+
+class GracefulShutdown:
+    """`done` fires once no healthy answer is unfinished any more, at `until_us`, or when told to `hurry`.
+
+    Stalls and dying streams are not waited for: they would never end, or end as badly later as now.
+    """
+
+    def __init__(self, pacer: Pacer, streams: Streams, *, until_us: int) -> None:
+        self.done: Deferred[None] = Deferred()
+        self._pacer = pacer
+        self._streams = streams
+        self._until_us = until_us
+        self._timer: IDelayedCall | None = None
+        self._look()
+
+    def hurry(self) -> None:
+        """Wait no longer."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        if not self.done.called:
+            self.done.callback(None)
+
+    def _look(self) -> None:
+        if self._pacer.now_us() >= self._until_us or not self._streams.are_unfinished():
+            self.done.callback(None)
+        else:
+            self._timer = self._pacer.clock.callLater(_LOOK_EVERY_S, self._look)

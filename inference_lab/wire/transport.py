@@ -1,4 +1,4 @@
-"""Connections: a TCP transport that sends at once, and what can be asked of any transport under a response.
+"""Connections: a TCP transport that sends at once, and what can be asked of any transport, its send queue above all.
 
 Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
 `FileDescriptor._tempDataLen`, `_writeDisconnected` (twisted/internet/abstract.py);
@@ -14,17 +14,19 @@ import struct
 import termios
 from contextlib import suppress
 from errno import ECONNRESET
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from twisted.internet import tcp, unix
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
 
     from inference_lab.core.journal.row import Peer
+    from inference_lab.wire.pacer import Pacer
 
 try:
     from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
@@ -34,7 +36,9 @@ except ImportError:  # a process without TLS
 else:
     _TLS_FACTORY, _TLS_LAYER = (TLSMemoryBIOFactory,), (TLSMemoryBIOProtocol,)
 
-_INT = struct.Struct("i")
+_INT: Final = struct.Struct("i")
+_SHORTEST_POLL_US: Final = 1_000
+_LONGEST_POLL_US: Final = 250_000
 
 
 class Loss(NamedTuple):
@@ -128,7 +132,7 @@ class EagerServer(WatchedServer):
         self.write(b"".join(iovec))
 
 
-def give_transport(port: object) -> None:
+def install_transport(port: object) -> None:
     """Give the connections of a listening port a transport of ours; on a Unix socket sending at once gains nothing."""
     if isinstance(port, unix.Port):
         port.transport = WatchedUnixServer
@@ -141,7 +145,7 @@ def has_tls(port: object) -> bool:
     return isinstance(getattr(port, "factory", None), _TLS_FACTORY)
 
 
-def lowest(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, which Twisted does not type
+def tcp_transport(transport: Any) -> Any:  # noqa: ANN401 - a transport of any kind, which Twisted does not type
     """The transport nearest the kernel: under TLS the TCP connection that carries it."""
     while isinstance(transport, _TLS_LAYER):
         transport = transport.transport
@@ -163,7 +167,7 @@ def buffered_bytes(transport: Any) -> int:  # noqa: ANN401
 
 def unsent_bytes(transport: Any) -> int:  # noqa: ANN401
     """Bytes written to `transport` that the peer's kernel has not acknowledged; 0 where there is no socket."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     if not isinstance(connection, tcp.Connection) or connection.disconnected:
         return 0
     return buffered_bytes(transport) + _in_kernel(connection)
@@ -180,21 +184,21 @@ def _in_kernel(connection: Any) -> int:  # noqa: ANN401 - a socket, or a transpo
 
 def watch_unsent(transport: Any) -> None:  # noqa: ANN401
     """Have what is unsent kept in sight, should we close the connection, until `unsent_now` is asked."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     if isinstance(connection, WatchedServer):
         connection.is_watched = True
 
 
 def forget_unsent(transport: Any) -> None:  # noqa: ANN401
     """Let go of what `watch_unsent` has kept."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     if isinstance(connection, WatchedServer):
         connection.forget()
 
 
 def unsent_now(transport: Any) -> int:  # noqa: ANN401
     """As `unsent_bytes`, and of a connection that is gone what was unsent when it went, or later if it is watched."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     if not isinstance(connection, WatchedServer):
         return unsent_bytes(transport)
     connection.is_watched = False
@@ -203,7 +207,7 @@ def unsent_now(transport: Any) -> int:  # noqa: ANN401
 
 def is_gone(transport: Any) -> bool:  # noqa: ANN401
     """Whether the connection has ended, so that nothing of it will change any more."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     return isinstance(connection, WatchedServer) and connection.is_settled
 
 
@@ -212,7 +216,7 @@ def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
 
     `reason` is what a protocol was told; the lowest transport knows better, since TLS has reasons of its own.
     """
-    loss = getattr(lowest(transport), "loss", None)
+    loss = getattr(tcp_transport(transport), "loss", None)
     cause = reason if loss is None else loss.reason
     if cause.check(ConnectionAborted):
         return "none"
@@ -222,13 +226,13 @@ def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
 
 def was_aborted(transport: Any) -> bool:  # noqa: ANN401
     """Whether the connection is gone because we dropped it."""
-    loss = getattr(lowest(transport), "loss", None)
+    loss = getattr(tcp_transport(transport), "loss", None)
     return loss is not None and loss.reason.check(ConnectionAborted) is not None
 
 
 def can_reset(transport: Any) -> bool:  # noqa: ANN401
     """Whether the connection knows a reset at all: TCP does, Unix sockets and in-memory transports do not."""
-    connection = lowest(transport)
+    connection = tcp_transport(transport)
     return isinstance(connection, tcp.Connection) and connection.socket.family in {
         socket.AF_INET,
         socket.AF_INET6,
@@ -237,4 +241,60 @@ def can_reset(transport: Any) -> bool:  # noqa: ANN401
 
 def abort(transport: Any) -> None:  # noqa: ANN401
     """Drop the connection at once, everything unsent with it: a RST on TCP, without TLS close_notify."""
-    lowest(transport).abortConnection()
+    tcp_transport(transport).abortConnection()
+
+
+class SendQueueDrain:
+    """Polls `transport` until its queue, the kernel's included, is empty; calls exactly one of two functions.
+
+    `on_empty()` once nothing is unsent and `grace_us` has passed; `on_give_up(lost_bytes)` when the queue has not
+    shrunk for `linger_us`. There is no notification for either in Twisted or the kernel (TIOCOUTQ must be asked), so
+    the pause between two looks is a quarter of the silence so far, within 1 … 250 ms.
+    """
+
+    def __init__(
+        self,
+        pacer: Pacer,
+        transport: Any,  # noqa: ANN401 - a transport of any kind, which Twisted does not type
+        *,
+        grace_us: int,
+        linger_us: int,
+        on_empty: Callable[[], None],
+        on_give_up: Callable[[int], None],
+    ) -> None:
+        self._pacer = pacer
+        self._transport = transport
+        self._linger_us = linger_us
+        self._on_empty = on_empty
+        self._on_give_up = on_give_up
+        self._least = unsent_bytes(transport)
+        self._progress_us = pacer.now_us()
+        self._timer: IDelayedCall | None = pacer.clock.callLater(grace_us / 1e6, self._look)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether it is over, one way or another."""
+        return self._timer is None
+
+    def stop(self) -> None:
+        """Call neither function any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        unsent = unsent_bytes(self._transport)
+        now_us = self._pacer.now_us()
+        if not unsent:
+            self._on_empty()
+            return
+        if unsent < self._least:
+            self._least = unsent
+            self._progress_us = now_us
+        silent_us = now_us - self._progress_us
+        if silent_us >= self._linger_us:
+            self._on_give_up(unsent)
+            return
+        wait_us = min(max(silent_us // 4, _SHORTEST_POLL_US), _LONGEST_POLL_US, self._linger_us - silent_us)
+        self._timer = self._pacer.clock.callLater(wait_us / 1e6, self._look)

@@ -10,7 +10,7 @@ import pytest
 from twisted.internet.pollreactor import PollReactor
 from twisted.internet.protocol import Factory, Protocol
 
-from inference_lab.wire.transport import forget_unsent, give_transport, unsent_now, watch_unsent
+from inference_lab.wire.transport import forget_unsent, install_transport, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def close() -> Iterator[Callable[..., tuple[socket.socket, Any]]]:
             factory = Factory()
             factory.buildProtocol = lambda _: served  # type: ignore[method-assign]
             port: Any = reactor.listenTCP(0, factory, interface="127.0.0.1")
-            give_transport(port)
+            install_transport(port)
             client = stack.enter_context(socket.socket())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             client.settimeout(10)

@@ -14,7 +14,6 @@ from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
-from inference_lab.wire.aside import at_once
 from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.http import LabChannel, LabSite
@@ -22,6 +21,7 @@ from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
+from inference_lab.wire.turns import at_once
 from tests.support.clients.resume_client import DeathError, Reply
 from tests.support.memory import HalfClosing, TurnClock
 from tests.support.rawclient import FIN, OPEN, Received, complete, request
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from twisted.internet.testing import StringTransportWithDisconnection
 
     from inference_lab.core.journal.row import Row
-    from inference_lab.wire.aside import Aside
+    from inference_lab.wire.turns import Aside
 
 MODEL = 'model = "llama-3.1-8b-instruct"\nname = "{name}"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 WORDS, REASONING = 48, 8

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from twisted.internet.defer import Deferred, execute
 
-from inference_lab.wire.aside import LARGE_BYTES
+from inference_lab.wire.turns import LARGE_BYTES
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.support.lab import MODEL, MemoryLab, write
 from tests.support.rawclient import FIN, OPEN, Received, request

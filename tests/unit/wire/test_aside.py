@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
-from inference_lab.wire.aside import Thread
+from inference_lab.wire.turns import Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from inference_lab.core.faults.death import Close
 from inference_lab.core.stream.events import ONE_WORD, Await, Burst, Event, Frame, Pause, Raw, single
-from inference_lab.wire import drain
 from inference_lab.wire import http as wire_http
+from inference_lab.wire import transport as wire_transport
 from tests.support.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
@@ -318,7 +318,7 @@ def test_an_idle_client_with_a_response_still_under_way_is_reset_only_when_it_ta
 ) -> None:
     """Whose rest the kernel has already taken, so that nothing in this process is left to send."""
     under_way = [1000]
-    for module in (wire_http, drain):
+    for module in (wire_http, wire_transport):
         monkeypatch.setattr(module, "unsent_bytes", lambda _: under_way[0])
     stage = Stage(lambda: paced(1, 0, Close.TERMINATOR))
     channel, transport = stage.connect()

@@ -16,9 +16,8 @@ from inference_lab.core.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo
 from inference_lab.web import directives
-from inference_lab.wire.aside import LARGE_BYTES
 from inference_lab.wire.pacer import TURN_US, Pacer
-from inference_lab.wire.slices import in_slices
+from inference_lab.wire.turns import LARGE_BYTES, in_slices
 from tests.support.growth import calls_of
 from tests.support.lab import MemoryLab, files, write
 from tests.support.memory import TurnClock
