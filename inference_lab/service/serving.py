@@ -40,9 +40,9 @@ from inference_lab.web.journal_pages import JournalPages
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.wire.cluster_engine import ClusterEngine
-from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
-from inference_lab.wire.http import LabSite
+from inference_lab.wire.h1.channel import LabSite
+from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.origins import Origins
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
@@ -144,7 +144,7 @@ class Serving:
         endings = Endings(
             pacer, flush_grace_us=settings.flush_grace_ms * 1000, linger_us=round(settings.linger_s * 1e6)
         )
-        self.streams = Streams(pacer, endings, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
+        self.streams = Streams(pacer, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
         served = [
             Served(model, _engine(model, pacer, settings.speed), ModelTally(model.name))
             for model in loaded.models

@@ -24,7 +24,6 @@ from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.core.faults.trigger import CONFIGURED, choose
 from inference_lab.core.identity import FIXED_CREATED, response_digits
 from inference_lab.core.stream.events import Turn, finished, said_of_whole
-from inference_lab.core.stream.http_1_0 import without_chunks
 from inference_lab.core.stream.script import echo_script, fault_script, from_head_on, healthy_script
 from inference_lab.core.stream.source import pieces_made
 from inference_lab.storage.attempts import Attempt, Attempts
@@ -208,8 +207,6 @@ class Answers:
             script = self._replay(request, api, accepted, prompt, fault, fault.incident)
         else:
             script = self._fault(request, api, accepted, prompt, fault)
-        if not request.has_chunks:
-            script = without_chunks(script)
         trigger = f"{origin} {fault.canonical()}"
 
         def play(script: Iterator[Event]) -> Stream:
@@ -218,7 +215,7 @@ class Answers:
         first = next(script)
         if not isinstance(first, Turn):
             return play(chain((first,), script))
-        return in_slices(request.channel.site.pacer, from_head_on(script)).addCallback(play)
+        return in_slices(request.site.pacer, from_head_on(script)).addCallback(play)
 
     def _fault(
         self,
@@ -286,7 +283,7 @@ class Answers:
                 whole = whole_message(completion, message, echo.finish_reason, counts)
                 return request.prepare_json(200, whole)
 
-            return in_slices(request.channel.site.pacer, made())
+            return in_slices(request.site.pacer, made())
         script = echo_script(
             writer,
             echo_frames(writer, echo),
@@ -353,7 +350,7 @@ class Answers:
             if request.recording is not None:
                 request.recording.says(said_of_whole(plan.pieces, plan.finish, told.json()))
             whole = api.whole(accepted.body, completion, prompt, plan, told)
-            written = in_slices(request.channel.site.pacer, whole)
+            written = in_slices(request.site.pacer, whole)
             return written.addCallback(lambda data: request.prepare_json(200, data))
 
         written = answer.addCallback(write)

@@ -21,7 +21,6 @@ from inference_lab.web.checks import whole_body
 from inference_lab.web.embeddings import Embeddings
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
-from inference_lab.wire.transport import abort
 from inference_lab.wire.turns import LARGE_BYTES, at_once
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ class Lab:
             asked = Embeddings(raw, self._models)
         else:
             asked = await self._aside(lambda: Embeddings(raw, self._models))
-        return _json(request, await asked.answer(request.channel.site.pacer.clock))
+        return _json(request, await asked.answer(request.site.pacer.clock))
 
     @app.route("/tokenize", methods=["POST"])
     def tokenize(self, request: LabRequest) -> bytes | Deferred[bytes]:
@@ -237,7 +236,7 @@ class Lab:
         """A defect of ours: log it whole, and tell the client no more than that."""
         _log.failure("{request} failed", failure=failure, request=request)
         if request.startedWriting:
-            abort(request.transport)
+            request.response.cut()
             return Deferred()
         return request.refuse(ApiError(500, "internal_error", "the server has a defect; its log says more"))
 

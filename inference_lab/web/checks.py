@@ -164,7 +164,7 @@ def whole_body(request: LabRequest) -> bytes:
         if any(coding.strip().lower() not in {"", "identity"} for coding in codings.split(",")):
             raise encoded_body(codings)
     if request.body_too_large:
-        raise body_too_large(request.channel.site.max_body_bytes)
+        raise body_too_large(request.site.max_body_bytes)
     raw = request.body()
     if request.recording is not None:
         request.recording.tell_body(raw)

@@ -35,6 +35,6 @@ async def fault_page(request: LabRequest, directive: str, incidents: Incidents) 
         raise invalid_request(f"endpoint: no such one, expected {' or '.join(APIS)}", "endpoint")
     try:
         turns = preview_in_turns(directive, api=APIS[endpoint], incidents=incidents)
-        return await in_slices(request.channel.site.pacer, turns)
+        return await in_slices(request.site.pacer, turns)
     except ValueError as error:
         raise bad_directive(str(error), param="directive") from None

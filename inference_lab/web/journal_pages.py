@@ -17,7 +17,6 @@ from inference_lab.core.journal.row import Row
 from inference_lab.storage.database import Database, DatabaseError
 from inference_lab.web.query import query_of, refused, to_remove
 from inference_lab.wire.pieces import PIECE_BYTES, LargeAnswers
-from inference_lab.wire.transport import abort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,7 +96,7 @@ class JournalPages:
             return await self._store.ask(question)
         except DatabaseError as error:  # rather no answer than half of one
             _log.error("{request}: broken off, journal {error}", request=request, error=error)
-            abort(request.transport)
+            request.response.cut()
             return await Deferred()  # cancelled when the connection is gone
 
     def _rest(self, page: Page) -> bytes:

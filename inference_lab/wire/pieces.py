@@ -13,7 +13,6 @@ from twisted.internet.interfaces import IPushProducer
 from zope.interface import implementer
 
 from inference_lab.core.errors import too_many_answers
-from inference_lab.wire.transport import abort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,14 +48,14 @@ class Pieces:
     def stop(self) -> None:
         """The last piece is the caller's to write, or the client has left."""
         self._stop_watching()
-        if self._request.channel:  # Twisted's None: it has
+        if not self._request.has_left:
             self._request.unregisterProducer()
 
     def pauseProducing(self) -> None:  # noqa: N802 - IPushProducer
         """The reader is slow, and from now on is expected to take something."""
         self._is_paused = True
         if self._watch is None:
-            self._watch = self._request.channel.site.watch(self._request.transport)
+            self._watch = self._request.response.watch_reader()
 
     def resumeProducing(self) -> None:  # noqa: N802 - IPushProducer
         """The reader has caught up."""
@@ -110,4 +109,4 @@ class LargeAnswers:
     def reset_all(self) -> None:
         """Their readers have had their time."""
         for request in list(self._sizes):
-            abort(request.transport)
+            request.response.cut()

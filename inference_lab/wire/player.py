@@ -5,6 +5,7 @@ It knows neither modes nor endings: it writes frames, waits for deadlines or tok
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -16,6 +17,7 @@ from inference_lab.core.answer.end import Spoken
 from inference_lab.core.faults.death import Close
 from inference_lab.core.journal.calls import SentCalls
 from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.stream.chunks import Spelled
 from inference_lab.core.stream.events import (
     NOTHING,
     ONE_THOUGHT,
@@ -26,24 +28,24 @@ from inference_lab.core.stream.events import (
     Frame,
     Head,
     Pause,
-    Raw,
     Said,
+    Special,
     Turn,
 )
-from inference_lab.wire.outcome import Outcome
-from inference_lab.wire.transport import abort, unsent_bytes, was_aborted
+from inference_lab.wire.response import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from twisted.python.failure import Failure
 
-    from inference_lab.wire.endings import Ending, Endings
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.request import LabRequest
+    from inference_lab.wire.response import Ending
 
 _log: Final = Logger()
 
+_OK: Final = 200
 _BURST_BYTES: Final = 65_536
 """Frames that are due together are written together up to this many bytes; then other streams get their turn."""
 
@@ -65,10 +67,10 @@ class Player:
         script: Iterator[Event],
         *,
         pacer: Pacer,
-        endings: Endings,
         on_end: Callable[[Player, Outcome], None],
     ) -> None:
         self.request = request
+        self._response = request.response
         self.frames = 0
         self.body_bytes = 0
         self.content_frames = 0
@@ -81,14 +83,16 @@ class Player:
         self._last_us = 0
         self._latest_us = [0, 0, 0, 0]  # when content frame n went out, at n mod 4; 0 before
         self._gaps = request.model.further_us.counts
-        self._script = script
+        self._script: Iterator[Event | Spelled] = script
         self._pacer = pacer
-        self._endings = endings
         self._on_end = on_end
         self._due_us = 0
         self._paused = False
-        self._next: Event | None = None  # taken from the script, not carried out yet
-        self._place = 0  # in a burst whose frames come one by one: of the next one
+        self._next: Event | Spelled | None = None  # taken from the script, not carried out yet
+        self._burst: list[bytes] | None = None  # that is under way, as it goes out
+        self._place = 0  # of its next frame
+        self._every_us = 0  # between its frames; 0 where they wait for tokens
+        self._is_thought = False
         self._slot: int | None = None  # waiting for a deadline
         self._has_more = False  # is due, and waits for a next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
@@ -102,7 +106,7 @@ class Player:
     def start(self) -> None:
         """Play what is due."""
         self.request.notifyFinish().addBoth(self._connection_done)
-        self.request.registerProducer(self, True)
+        self._response.begin(self)
         self._begun_us = self._due_us = self._pacer.now_us()
         self._run()
 
@@ -178,7 +182,7 @@ class Player:
     def cut(self, ending: str, cause: str) -> None:
         """End the connection now, whatever the script says: `ending` in a word, `cause` for the log."""
         self._cause = Outcome(cause, ending)
-        abort(self.request.transport)
+        self._response.cut()
 
     def end_now(self, cause: str) -> None:
         """The process ends: report the response as over."""
@@ -190,7 +194,7 @@ class Player:
             return 0  # the ending has its own patience
         if self._seen_bytes == self.body_bytes:
             return 0  # all of it was acknowledged at the last look, and nothing was written since
-        unsent = unsent_bytes(self.request.transport)
+        unsent = self._response.unsent_bytes()
         delivered = self.body_bytes - unsent
         if not unsent:
             self._seen_bytes = self.body_bytes
@@ -208,52 +212,62 @@ class Player:
 
     def _play(self, now_us: int) -> None:
         """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
-        said = self.content_frames
+        before = self.content_frames
         try:
-            self._advance(now_us)
-            if self.content_frames != said:
-                # Frames of one turn go out together: no time passes between them.
-                self._gaps[0] += self.content_frames - said - 1
-                if self._last_us:
-                    self._gaps[(now_us - self._last_us).bit_length()] += 1
-                else:
-                    self._first_us = now_us
-                    self.request.model.first_us.add(now_us - self._begun_us)
-                self._last_us = now_us
-                self._latest_us[(self.content_frames - 1) & 3] = now_us
-                if self.content_frames - said > 1:
-                    for number in range(max(said, self.content_frames - 4), self.content_frames):
-                        self._latest_us[number & 3] = now_us
+            # Of a burst that is under way, first: in a paced stream that is all there is.
+            burst = self._burst
+            batch = [] if burst is None or self._paused else self._due_of_burst(burst, now_us)
+            if self._burst is None:
+                self._advance(batch, now_us)
+            elif batch:
+                self._write(batch)
+            count = self.content_frames - before
+            if count:
+                self._note(count, now_us)
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut(Unplanned.DEFECT, "a defect: reset")
 
-    def _advance(self, now_us: int) -> None:
-        batch: list[bytes] = []
-        batch_bytes = 0
+    def _note(self, count: int, now_us: int) -> None:
+        """So many content frames have gone out, together: no time passes between them."""
+        gaps, latest_us = self._gaps, self._latest_us
+        if self._last_us:
+            gaps[(now_us - self._last_us).bit_length()] += 1
+        else:
+            self._first_us = now_us
+            self.request.model.first_us.add(now_us - self._begun_us)
+        self._last_us = now_us
+        latest_us[(self.content_frames - 1) & 3] = now_us
+        if count > 1:
+            gaps[0] += count - 1
+            for number in range(self.content_frames - min(count, 4), self.content_frames - 1):
+                latest_us[number & 3] = now_us
+
+    def _advance(self, batch: list[bytes], now_us: int) -> None:
+        """Go on in the script, after `batch`, which is due."""
+        batch_bytes = sum(map(len, batch))
         while not self._over:
             event, self._next = self._next if self._next is not None else next(self._script), None
-            if self._paused and isinstance(event, (Frame, Burst, Raw)):
+            if self._paused and isinstance(event, (Frame, Burst, Spelled)):
                 self._next = event
                 break
             if isinstance(event, Frame):
+                data = self._response.spell(event.data)
                 if event.alone:
-                    self._write_apart(batch, event.data)
+                    self._write_apart(batch, data)
                     batch_bytes += _SEND_BYTES
                 else:
-                    batch.append(event.data)
+                    batch.append(data)
                 batch_bytes += len(event.data)
                 if event.said is ONE_WORD:
                     self.content_frames += 1
                 elif event.said is not NOTHING:
                     self._count(event.said)
             elif isinstance(event, Burst):
-                frames = self._due_of(event, now_us) if event.every_ms else self._given_of(event)
+                frames = self._begin_burst(event, now_us)
                 batch += frames
                 batch_bytes += sum(map(len, frames))
-                self.content_frames += len(frames)
-                self._thoughts += len(frames) if event.said is ONE_THOUGHT else 0
-                if self._place:  # there is more of it, and not yet
+                if self._burst is not None:  # there is more of it, and not yet
                     break
             elif isinstance(event, Pause):
                 self._due_us += event.ms * 1000
@@ -264,61 +278,83 @@ class Player:
                 self._tokens -= event.tokens
                 if self._tokens < 0:
                     break
-            elif isinstance(event, Raw):
-                self._write_raw(batch, event)
-                batch_bytes += len(event.data)
-            elif isinstance(event, Head):
-                self.request.send_head(event)
-            elif isinstance(event, Turn):
-                batch_bytes = _BURST_BYTES
-            else:
+            elif isinstance(event, Close) and not (end := self._response.end_before(event)):
                 self._write(batch, last=event is Close.TERMINATOR)
                 self._end(event)
                 return
+            elif isinstance(event, Close):
+                self._script = iter((Spelled(end), event))
+            else:
+                batch_bytes += self._take_rare(event, batch)
             if batch_bytes >= _BURST_BYTES:
                 self._has_more = True
                 self._pacer.soon(self._next_turn)
                 break
         self._write(batch)
 
-    def _due_of(self, burst: Burst, now_us: int) -> list[bytes]:
-        """The frames of a paced burst that are due; if that is not all of them, it is the next event once more."""
-        begin = end = self._place
-        self._place = 0
-        while (end := end + 1) < len(burst.frames):
-            self._due_us += burst.every_ms * 1000
-            if self._due_us > now_us:
-                self._next, self._place = burst, end
-                self._slot = self._pacer.at(self._due_us, self._deadline)
-                break
-        return burst.frames[begin:end]
+    def _take_rare(self, event: Head | Turn | Spelled | Special, batch: list[bytes]) -> int:
+        """Carry out what a stream has once, or a broken one; what it costs, in bytes."""
+        if isinstance(event, Head):
+            self._response.head(event)
+            recording = self.request.recording
+            if event.status != _OK and recording is not None:
+                recording.tell_wait(event.headers)
+            return 0
+        if isinstance(event, Turn):
+            return _BURST_BYTES
+        if isinstance(event, Spelled):  # it goes alone: what is framed before it goes first
+            self._write(batch)
+            batch.clear()
+            self._count(event.said)
+            self.body_bytes += len(event.data)
+            self._response.send(event.data)
+            return len(event.data)
+        self._script = chain(self._response.special(event), self._script)
+        return 0
 
-    def _given_of(self, burst: Burst) -> list[bytes]:
-        """As `_due_of`, of a burst without a pace: those whose tokens are there, if they are awaited."""
-        if not burst.awaited:
-            return burst.frames
-        begin = self._place
-        end = min(len(burst.frames), begin + 1 + self._tokens)
-        self._tokens -= end - begin - 1
-        self._place = 0
-        if end < len(burst.frames):
-            self._tokens -= 1
-            self._next, self._place = burst, end
-        return burst.frames[begin:end]
+    def _begin_burst(self, burst: Burst, now_us: int) -> list[bytes]:
+        """The frames that are due at once; where there are more, the burst is under way from now on."""
+        frames = self._response.spell_all(burst.frames)
+        self._is_thought = burst.said is ONE_THOUGHT
+        if not (burst.every_ms or burst.awaited):
+            self._count_plain(len(frames))
+            return frames
+        self._burst, self._place, self._every_us = frames, 0, burst.every_ms * 1000
+        return self._due_of_burst(frames, now_us)
+
+    def _due_of_burst(self, burst: list[bytes], now_us: int) -> list[bytes]:
+        """The frames whose time has come, or whose tokens are there; the next one is waited for."""
+        begin, size = self._place, len(burst)
+        end = begin + 1
+        if self._every_us:
+            due_us = self._due_us
+            while end < size:
+                due_us += self._every_us
+                if due_us > now_us:
+                    self._slot = self._pacer.at(due_us, self._deadline)
+                    break
+                end += 1
+            self._due_us = due_us
+        else:
+            end = min(size, end + self._tokens)
+            self._tokens -= end - begin - (end == size)
+        if end == size:
+            self._burst = None
+        self._place = end
+        self._count_plain(end - begin)
+        return burst[begin:end]
+
+    def _count_plain(self, count: int) -> None:
+        self.content_frames += count
+        if self._is_thought:
+            self._thoughts += count
 
     def _write_apart(self, batch: list[bytes], data: bytes) -> None:
-        """A frame in a send of its own, behind those that were due before it."""
+        """A frame in a send of its own, after those that were due before it."""
         if batch:
             self._write(batch)
             batch.clear()
         self._write([data])
-
-    def _write_raw(self, batch: list[bytes], piece: Raw) -> None:
-        """Rare enough to go alone: what is framed before it goes first."""
-        self._write(batch)
-        batch.clear()
-        self._count(piece.said)
-        self.body_bytes += self.request.send_raw(piece.data)
 
     def _count(self, said: Said) -> None:
         if said is ONE_THOUGHT:
@@ -333,8 +369,10 @@ class Player:
 
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
         # Also without a frame: the head may wait for this write, and the end of the response comes with it.
+        data = batch[0] if len(batch) == 1 else b"".join(batch)
         self.frames += len(batch)
-        self.body_bytes += self.request.send_chunks(batch, last=last)
+        self.body_bytes += len(data)
+        self._response.send(data, last=last)
 
     def _deadline(self) -> None:
         # Nothing else is waited for: a slot is asked for only when the script has come to a pause.
@@ -349,11 +387,10 @@ class Player:
         self._close = close
         # A stall may last for hours, and what is left of its script is a quarter of its memory.
         self._script = iter(())
-        self.request.unregisterProducer()
-        self._ending = self._endings.end(self.request, close)
+        self._ending = self._response.end(close)
         if close is Close.STALE and not self._over:
             # All that was asked for has been sent: what the client does on the connection later is no part of it.
-            self._finished(Outcome(close.value))
+            self._finished(Outcome(close.ending))
 
     # -- the end
 
@@ -367,8 +404,8 @@ class Player:
             outcome = self._cause
         elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
             made = self._close if ending is None else ending.close
-            outcome = Outcome(made.value, None if made is self._close else made.value)
-        elif was_aborted(self.request.transport):  # by the channel, for what the client has sent
+            outcome = Outcome(made.ending, None if made is self._close else made.ending)
+        elif self._response.was_cut():  # by the channel, for what the client has sent
             is_stale = self._close is Close.STALE
             outcome = (
                 Outcome("stale: reset") if is_stale else Outcome("pipelined: reset", Unplanned.PIPELINED)

@@ -17,10 +17,9 @@ from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.parameters import digest
 from inference_lab.core.journal.row import Row, split_headers
 from inference_lab.core.stream.events import NOTHING
-from inference_lab.wire.transport import forget_unsent, is_gone, lost_to, unsent_now, watch_unsent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
 
     from twisted.internet.interfaces import IDelayedCall
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
     from inference_lab.core.journal.row import Peer
     from inference_lab.core.journal.sent import Leg
     from inference_lab.core.stream.events import Said
-    from inference_lab.wire.connection import Connection
     from inference_lab.wire.pacer import Pacer
+    from inference_lab.wire.response import Response
 
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
@@ -76,11 +75,7 @@ class Recorded(Protocol):
     path: bytes
     clientproto: bytes
     requestHeaders: Headers  # noqa: N815 - Twisted's name
-    transport: Any
-
-    @property
-    def channel(self) -> Connection:
-        """Its connection."""
+    response: Response
 
     def getHost(self) -> Any:  # noqa: ANN401, N802 - Twisted's
         """The address that it came to."""
@@ -96,11 +91,7 @@ class Recording:
         self.begun_us = recorder.pacer.now_us()
         time_s = recorder.wall_seconds()
         self._is_over = False
-        self.channel = request.channel
-        self._written_before = request.channel.written_bytes
-        # What the channel had written with this response's last byte; None before.
-        self._written_until: int | None = None
-        self._transport = request.transport
+        self.response = request.response
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {}
@@ -164,11 +155,6 @@ class Recording:
         """The request has been accepted: from now on the journal shows it."""
         self._recorder.has_news(self)
 
-    def written(self) -> None:
-        """The response is written: what the channel writes from now on is another's."""
-        if self._written_until is None:
-            self._written_until = self.channel.written_bytes
-
     def end(self, status: int | None, ending: str | None, lost: Failure | None = None) -> None:
         """The response is over, or its connection gone; `ending` None is the one that was asked for.
 
@@ -190,16 +176,16 @@ class Recording:
         self._player = None
         known["ending"] = ending or known.get("ending_asked") or plain_ending(status)
         known["duration_ms"] = spent_us / 1000
-        peer: Peer = "none" if lost is None else lost_to(self._transport, lost)
+        peer: Peer = "none" if lost is None else self.response.peer(lost)
         known["peer"] = peer
         known["peer_s"] = None if peer == "none" else spent_us / 1e6
-        self.written()
-        self._measure()
-        settled = not known["bytes_unsent"] or is_gone(self._transport) or recorder.has_ended
+        self.response.over()
+        known.update(self.response.facts())
+        settled = not known["bytes_unsent"] or self.response.is_gone() or recorder.has_ended
         self._settles_until_us = now_us + _LONGEST_US
         recorder.over(self, settled=settled)
         if not settled:
-            watch_unsent(self._transport)
+            self.response.watch_unsent(wanted=True)
 
     def _count(self, status: int | None) -> None:
         """What has been sent so far."""
@@ -227,25 +213,17 @@ class Recording:
     def settle(self) -> bool:
         """Look at what is unsent once more; whether that was the last time."""
         before = self._known["bytes_unsent"]
-        self._measure()
-        has_settled = not self._known["bytes_unsent"] or is_gone(self._transport)
+        self._known.update(self.response.facts())
+        has_settled = not self._known["bytes_unsent"] or self.response.is_gone()
         if not has_settled and self._recorder.pacer.now_us() > self._settles_until_us:
             has_settled = True
-            forget_unsent(self._transport)
+            self.response.watch_unsent(wanted=False)
         if not self._is_shown or has_settled or before != self._known["bytes_unsent"]:
             self._is_shown = True
             self._recorder.has_news(self)
         if not has_settled:
-            watch_unsent(self._transport)
+            self.response.watch_unsent(wanted=True)
         return has_settled
-
-    def _measure(self) -> None:
-        # What is unsent is the connection's last bytes, and those may be of responses behind this one.
-        until = self._written_until or 0
-        written = until - self._written_before
-        behind = self.channel.written_bytes - until
-        unsent = max(0, min(unsent_now(self._transport) - behind, written))
-        self._known.update(bytes_written=written, bytes_acknowledged=written - unsent, bytes_unsent=unsent)
 
     def row(self) -> Row:
         """The request as it stands."""
@@ -289,7 +267,7 @@ class Recorder:
         self._news: dict[int, Recording] = {}
         self._begun: dict[int, Row] = {}  # of what has ended meanwhile, but is not written as ended yet
         self._batch: IDelayedCall | None = None
-        self._settling: dict[Connection, list[Recording]] = {}
+        self._settling: dict[Hashable, list[Recording]] = {}
         self._timer: IDelayedCall | None = None
         self._is_late = False  # the timer is that of readers that take their time
         self.has_ended = False
@@ -300,7 +278,7 @@ class Recorder:
         path = request.path
         if path in {b"/health", b"/metrics"} or path.startswith(b"/lab/"):
             return None
-        self._settle_on(request.channel)
+        self._settle_on(request.response.connection)
         self._number += 1
         recording = Recording(self, self._number, request)
         self._live.add(recording)
@@ -325,18 +303,19 @@ class Recorder:
         if self._news.pop(recording.number, None) is not None:  # its beginning, which nobody has seen yet
             self._begun[recording.number] = recording.row_while_open()
         # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
-        self._settle_on(recording.channel)
-        self._settling.setdefault(recording.channel, []).append(recording)
+        connection = recording.response.connection
+        self._settle_on(connection)
+        self._settling.setdefault(connection, []).append(recording)
         if self._timer is None:
             self._timer = self.pacer.clock.callLater(_SETTLE_S, self._settle)
         elif self._is_late:
             self._timer.reset(_SETTLE_S)
         self._is_late = False
 
-    def _settle_on(self, channel: Connection) -> None:
-        left = [recording for recording in self._settling.pop(channel, ()) if not recording.settle()]
+    def _settle_on(self, connection: Hashable) -> None:
+        left = [recording for recording in self._settling.pop(connection, ()) if not recording.settle()]
         if left:
-            self._settling[channel] = left
+            self._settling[connection] = left
 
     def flush(self, *, look: bool = False) -> None:
         """Hand over what is known, and what is still waited for as it is now; `look`: what is open too."""
@@ -353,8 +332,8 @@ class Recorder:
 
     def _settle(self) -> None:
         self._timer = None
-        for channel in list(self._settling):
-            self._settle_on(channel)
+        for connection in list(self._settling):
+            self._settle_on(connection)
         if self._settling:
             self._is_late = True
             self._timer = self.pacer.clock.callLater(_SETTLE_LATE_S, self._settle)

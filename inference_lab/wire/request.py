@@ -1,20 +1,14 @@
-"""A request of ours, and the response that belongs to it: its body within limits, its stream's head, its chunks.
-
-Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
-`HTTPChannel._command`, `_path`, `_version` (twisted/web/http.py).
-"""
+"""A request of ours, whatever HTTP it came by: its body within limits, its way to a route, a whole answer's head."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from twisted.logger import Logger
 from twisted.web import http, server
-from twisted.web.http_headers import Headers
 
 from inference_lab.core.errors import (
     ApiError,
@@ -26,48 +20,23 @@ from inference_lab.core.errors import (
 )
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.origins import is_guarded
-from inference_lab.wire.tally import NO_MODEL, Tally
+from inference_lab.wire.tally import NO_MODEL
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from twisted.python.failure import Failure
 
-    from inference_lab.core.stream.events import Head
-    from inference_lab.wire.connection import Connection
     from inference_lab.wire.recording import Recording
+    from inference_lab.wire.response import Response
+    from inference_lab.wire.site import Site
 
-# What Twisted's table has not, of the statuses that providers answer with: clients show the words in their exceptions.
-_REASONS: Final = http.RESPONSES | {
-    422: b"Unprocessable Entity",
-    429: b"Too Many Requests",
-    431: b"Request Header Fields Too Large",
-    451: b"Unavailable For Legal Reasons",
-}
 _ANY_READER: Final = (("access-control-allow-origin", "*"),)
 """Whoever wrote the page that asks may read the answer."""
-_HEAD_END: Final = b"Access-Control-Allow-Origin: *\r\n\r\n"
-_CHUNKED_END: Final = b"Access-Control-Allow-Origin: *\r\nTransfer-Encoding: chunked\r\n\r\n"
-
 _ABSOLUTE: Final = re.compile(rb"(?i:https?)://[^/?#]+((?:[/?].*)?)", re.DOTALL)
 _SHOWN_TARGET: Final = 60
 
 _log: Final = Logger()
-
-
-@lru_cache(maxsize=256)
-def _lines_of(head: Head, *, closing: bool) -> bytes:
-    """The header lines that a script's head asks for; heads are few, and most streams have the same one.
-
-    `closing`: the connection ends with the response, whatever the head says about it.
-    """
-    named = [line for line in head.headers if not (closing and line[0] == b"connection")]
-    if closing:
-        named.append((b"connection", b"close"))
-    lines = [b"%b: %b\r\n" % (name.title(), value) for name, value in named]
-    if head.content_length is not None:
-        lines.append(b"Content-Length: %d\r\n" % head.content_length)
-    return b"".join(lines)
 
 
 class LabRequest(server.Request):
@@ -77,21 +46,22 @@ class LabRequest(server.Request):
     # and a table of each object's own is a kilobyte more.
     __slots__ = (
         "_counted_bytes",
-        "_head",
         "_is_processed",
         "_reader",
         "_refusal",
         "body_bytes",
         "body_too_large",
         "early",
-        "idle_ms",
         "model",
         "recording",
+        "response",
         "streaming",
-        "tally",
         "trigger",
     )
-    channel: Connection  # type: ignore[assignment] # what Twisted types as its own
+    channel: Any  # what it came by; everybody else asks its `response`
+    site: Site  # type: ignore[assignment] # what Twisted types as its own
+    response: Response
+    """Made when it is processed."""
     defaultContentType = None  # every response sets its own, or has no body
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - handed on to Twisted
@@ -100,10 +70,8 @@ class LabRequest(server.Request):
         self.body_too_large = False
         self.early = False  # answered before its body was complete
         self.streaming = False
-        self._head = b""  # of a stream, until it goes out
-        self.idle_ms: int | None = None  # how long the connection may be idle behind this response
         self.recording: Recording | None = None
-        self.tally: Tally = self.channel.site.tally
+        self.site = self.channel.site
         self.model = NO_MODEL
         self.trigger = ""  # what answers, in a word
         self._is_processed = False
@@ -117,7 +85,7 @@ class LabRequest(server.Request):
 
     def gotLength(self, length: int | None) -> None:  # noqa: N802 - Twisted's name
         """The head is complete: refuse a body that announces itself as too large before it comes."""
-        site = self.channel.site
+        site = self.site
         if length is not None and length > site.max_body_bytes:
             self.refuse_early(body_too_large(site.max_body_bytes))
         elif length:
@@ -128,7 +96,7 @@ class LabRequest(server.Request):
         if self.early:
             return
         self.body_bytes += len(data)
-        if self.body_bytes > self.channel.site.max_body_bytes:
+        if self.body_bytes > self.site.max_body_bytes:
             self.body_too_large = True
             self._process_early()
         elif self._make_room(self.body_bytes):
@@ -136,7 +104,7 @@ class LabRequest(server.Request):
 
     def _make_room(self, size: int) -> bool:
         """Count a body of `size` bytes among all that are under way; False where that is too much, and refused."""
-        bodies = self.channel.site.bodies
+        bodies = self.site.bodies
         if size > self._counted_bytes:
             if not bodies.take(size - self._counted_bytes):
                 self.refuse_early(bodies_too_large(bodies.limit_bytes))
@@ -147,7 +115,7 @@ class LabRequest(server.Request):
     def let_go(self) -> None:
         """The body is held no more."""
         if self._counted_bytes:
-            self.channel.site.bodies.give_back(self._counted_bytes)
+            self.site.bodies.give_back(self._counted_bytes)
             self._counted_bytes = 0
 
     def refuse_early(self, error: ApiError) -> None:
@@ -158,7 +126,11 @@ class LabRequest(server.Request):
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:  # noqa: N802 - Twisted's name
         """The body is complete: process the request, unless that has happened already."""
         if not self.early:
-            super().requestReceived(command, _origin_form(path), version)
+            self.receive(command, path, version)
+
+    def receive(self, command: bytes, path: bytes, version: bytes) -> None:
+        """Process the request."""
+        super().requestReceived(command, _origin_form(path), version)
 
     def body(self) -> bytes:
         """The whole body, once: a stall may last for hours, and its prompt be long."""
@@ -168,18 +140,18 @@ class LabRequest(server.Request):
 
     def _process_early(self) -> None:
         """Answer before the body has come; the channel reads and drops what still does."""
-        channel = self.channel
         self.early = True
         self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
         self.responseHeaders.setRawHeaders(b"connection", [b"close"])
-        super().requestReceived(channel._command, _origin_form(channel._path), channel._version)  # noqa: SLF001 - see above
+        self.channel.receive_early(self)
 
     # -- routing
 
     def process(self) -> None:
         """Begin the request's recording, and answer it, when its turn has come if it is one of many."""
         self._is_processed = True
-        site = self.channel.site
+        site = self.site
+        self.response = self.channel.respond(self)
         if site.recorder is not None:
             self.recording = site.recorder.begin(self)
         if self.method == b"POST" and not self.early:
@@ -189,7 +161,7 @@ class LabRequest(server.Request):
 
     def _answer(self) -> None:
         """Refuse what no route has to decide, and what Klein would log a traceback for; then route."""
-        if not self.channel:  # Twisted's None: the client has left meanwhile
+        if self.has_left:
             return
         error = self._unroutable()
         if error is None:
@@ -203,7 +175,7 @@ class LabRequest(server.Request):
     def _unroutable(self) -> ApiError | None:
         if self._refusal is not None:
             return self._refusal
-        left_s = self.channel.site.seconds_left()
+        left_s = self.site.seconds_left()
         if left_s is not None:
             return draining(left_s)
         # Twisted would route by what follows the first byte, whatever that is.
@@ -219,8 +191,8 @@ class LabRequest(server.Request):
             return error
         found = self.requestHeaders.getRawHeaders
         origins = found(b"origin", [])
-        error = self.channel.site.origins.refusal(origins, found(b"host", []), self.channel.getHost())
-        self._reader = () if error is not None else self.channel.site.origins.headers(origins)
+        error = self.site.origins.refusal(origins, found(b"host", []), self.getHost())
+        self._reader = () if error is not None else self.site.origins.headers(origins)
         return error
 
     def _host_refusal(self) -> ApiError | None:
@@ -238,6 +210,8 @@ class LabRequest(server.Request):
         """The connection is gone; a stream that was under way has been reported when this returns."""
         self.let_go()
         super().connectionLost(reason)
+        if self._is_processed:
+            self.response.over()
         if self.streaming or self.finished or not self._is_processed:
             return
         if self.recording is not None:
@@ -247,7 +221,7 @@ class LabRequest(server.Request):
 
     def count(self, ending: str) -> None:
         """The response is over."""
-        self.tally.count(self.path, self.model.name, self.trigger, ending)
+        self.site.tally.count(self.path, self.model.name, self.trigger, ending)
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
@@ -256,60 +230,14 @@ class LabRequest(server.Request):
     # -- the response
 
     @property
+    def has_left(self) -> bool:
+        """Whether its client is gone, or has been answered."""
+        return not self.channel  # which is Twisted's None then
+
+    @property
     def has_chunks(self) -> bool:
         """Whether the client speaks HTTP/1.1; on 1.0 a response ends with its connection."""
         return bool(self.clientproto == b"HTTP/1.1")
-
-    def send_head(self, head: Head) -> None:
-        """Begin a response: its head goes out with the first `send_chunks` or `send_raw`, which follow in this turn.
-
-        In place of Twisted's own first write, which would decide the framing by itself, and look at each header of
-        every stream again.
-        """
-        self.streaming = True
-        self.startedWriting = 1
-        self.idle_ms = head.idle_ms
-        self.setResponseCode(head.status)
-        if head.status != http.OK and self.recording is not None:
-            self.recording.tell_wait(head.headers)
-        self.chunked = int(head.chunked and self.has_chunks)
-        lines = [b"%b %d %b\r\n" % (self.clientproto, head.status, _REASONS.get(head.status, b"Unknown"))]
-        for name, values in self.responseHeaders.getAllRawHeaders():
-            lines += [b"%b: %b\r\n" % (name, value) for value in values]
-        lines.append(_lines_of(head, closing=not self.has_chunks))
-        lines.append(_CHUNKED_END if self.chunked else _HEAD_END)
-        self._head = b"".join(lines)
-        # A stall may last for hours, and the headers are a tenth of its memory.
-        self.requestHeaders = self.responseHeaders = Headers()
-
-    def send_raw(self, data: bytes) -> int:
-        """Write bytes as they are; answers their number."""
-        size = len(data)
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        channel = self.channel
-        if data and channel is not None:
-            channel.write(data)
-        return size
-
-    def send_chunks(self, frames: Sequence[bytes], *, last: bool = False) -> int:
-        """Write each frame as one HTTP chunk (as it is to HTTP/1.0), all in one write; answers the bytes of chunks.
-
-        `last` writes the end of the response with them, and leaves none for `finish` to write.
-        """
-        if not self.chunked:
-            data = b"".join(frames)
-        elif len(frames) == 1:  # the paced stream's case
-            data = b"%x\r\n%b\r\n" % (len(frames[0]), frames[0])
-        else:
-            data = b"".join([b"%x\r\n%b\r\n" % (len(frame), frame) for frame in frames])
-        size = len(data)
-        if last and self.chunked:
-            data += b"0\r\n\r\n"
-            self.chunked = 0
-        self.send_raw(data)
-        return size
 
     def prepare_json(self, status: int, body: bytes, headers: Iterable[tuple[str, str]] = ()) -> bytes:
         """Set status and headers of a whole JSON response; answers `body`, which is to be written as it is."""

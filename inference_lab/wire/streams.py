@@ -13,7 +13,6 @@ from twisted.logger import Logger
 from inference_lab.core.journal.bounds import cut
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.wire.player import Player
-from inference_lab.wire.transport import buffered_bytes, unsent_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall
 
     from inference_lab.core.stream.events import Event
-    from inference_lab.wire.endings import Endings
-    from inference_lab.wire.outcome import Outcome
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.request import LabRequest
+    from inference_lab.wire.response import Outcome, Response
 
 _SWEEPS_PER_TIMEOUT: Final = 60
 _LEAVING: Final = 16
@@ -40,13 +38,12 @@ class Streams:
     all streams looks for such readers, not a timer per stream.
     """
 
-    def __init__(self, pacer: Pacer, endings: Endings, *, reader_timeout_us: int) -> None:
+    def __init__(self, pacer: Pacer, *, reader_timeout_us: int) -> None:
         self._pacer = pacer
-        self._endings = endings
         self._timeout_us = reader_timeout_us
         self._live: dict[Player, tuple[str, Callable[[], None]]] = {}
         self._healthy: set[Player | Deferred[Any]] = set()
-        self._leaving: list[Any] = []  # transports that still hold the end of a healthy answer
+        self._leaving: list[Response] = []  # which still hold the end of a healthy answer
         self._most_leaving = _LEAVING
         self._sweep: IDelayedCall | None = None
 
@@ -63,7 +60,7 @@ class Streams:
 
         `healthy` says that the script comes to a regular end by itself, for which a shutdown may wait.
         """
-        player = Player(request, script, pacer=self._pacer, endings=self._endings, on_end=self._ended)
+        player = Player(request, script, pacer=self._pacer, on_end=self._ended)
         self._live[player] = (cut(trigger), on_gone)
         if healthy:
             self._healthy.add(player)
@@ -93,7 +90,7 @@ class Streams:
 
     def are_unfinished(self) -> bool:
         """Whether a healthy answer is still being made, or lies in this process for its reader."""
-        self._leaving = [transport for transport in self._leaving if buffered_bytes(transport)]
+        self._leaving = [response for response in self._leaving if response.held_bytes()]
         return bool(self._healthy or self._leaving)
 
     def live(self) -> Iterator[Player]:
@@ -109,16 +106,17 @@ class Streams:
         trigger, on_gone = self._live.pop(player)
         if player in self._healthy:
             self._healthy.discard(player)
-            if buffered_bytes(player.request.transport):
-                self._leaving.append(player.request.transport)
+            response = player.request.response
+            if response.held_bytes():
+                self._leaving.append(response)
                 if len(self._leaving) > self._most_leaving:  # not each time: many may leave at once
-                    self._leaving = [*filter(buffered_bytes, self._leaving)]
+                    self._leaving = [leaving for leaving in self._leaving if leaving.held_bytes()]
                     self._most_leaving = 2 * len(self._leaving) + _LEAVING
         request = player.request
         request.model.frames += player.frames
         request.model.body_bytes += player.body_bytes
         made = player.close
-        request.count(outcome.ending or ("" if made is None else made.value))
+        request.count(outcome.ending or ("" if made is None else made.ending))
         status = request.code if request.startedWriting else None  # a death may come before a head
         recording = request.recording
         if recording is not None:
@@ -146,7 +144,7 @@ class Streams:
         now_us = self._pacer.now_us()
         for player in list(self._live):
             if player.stuck_us(now_us) >= self._timeout_us:
-                lost = unsent_bytes(player.request.transport)
+                lost = player.request.response.unsent_bytes()
                 player.cut(
                     Unplanned.READER_TIMEOUT,
                     f"reader made no progress for {self._timeout_us / 1e6:g} s: reset, {lost} bytes lost",

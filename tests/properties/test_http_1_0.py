@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inference_lab.core.faults.directive import parse_directive
-from inference_lab.core.stream.events import Frame, Head, Raw
-from inference_lab.core.stream.http_1_0 import UNSEEN, needs_http_1_1, without_chunks
+from inference_lab.core.stream.chunks import Spelled, shown
+from inference_lab.core.stream.events import Frame, Head
+from inference_lab.core.stream.http_1_0 import UNSEEN, needs_http_1_1
 from tests.reference_model.contract import CHAT
 from tests.support.axes_scripts import played, served
 from tests.support.axes_values import ON_LEGS, PAIRED, changes_of, directive_of, settings_for, values_of
@@ -46,8 +47,9 @@ def test_a_script_without_chunks_is_the_body_of_the_one_with_them(key: str) -> N
                 continue
             met += 1
             head, wire = events[0], played(events).wire
-            body = dechunk(wire).body if isinstance(head, Head) and head.chunked else wire
-            alone = (event.data for event in without_chunks(iter(events)) if isinstance(event, (Frame, Raw)))
+            body = dechunk(wire).body if isinstance(head, Head) and head.framing == "stream" else wire
+            old = shown(events, http="1.0")
+            alone = (event.data for event in old if isinstance(event, (Frame, Spelled)))
             if b"".join(alone) != body:
                 failures.append(f"{directive}: other bytes")
     assert not failures, "\n".join(failures[:20]) + f"\n… {len(failures)} of {met}"

@@ -10,7 +10,7 @@ from twisted.internet.epollreactor import EPollReactor
 from twisted.protocols import tls
 from twisted.web import http, server
 
-from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.request import LabRequest
 
 

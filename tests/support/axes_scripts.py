@@ -19,7 +19,8 @@ from inference_lab.core.faults.death import Close, Death
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.leg_keys import on_leg
 from inference_lab.core.prompts.calls import CallTarget
-from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Raw, single
+from inference_lab.core.stream.chunks import Spelled, shown
+from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, single
 from inference_lab.core.stream.script import fault_script
 from inference_lab.core.stream.source import AnswerSource, answer_of
 from tests.reference_model.contract import CHAT, COMPLETIONS, Stream, word
@@ -46,6 +47,7 @@ ENDS = {
     Close.FIN: "fin",
     Close.TLS_RAW: "fin",
     Close.RST: "rst",
+    Close.TERMINATOR_RST: "rst",
     Close.HANG: "open",
     Close.STALE: "stale",
 }
@@ -92,23 +94,26 @@ def played(events: list[Event]) -> Response:
     """What a player makes of a script; the head as a test sees it."""
     head = events[0] if isinstance(events[0], Head) else None
     wire = b""
-    for event in events:
-        if isinstance(event, Raw) or (isinstance(event, Frame) and not (head and head.chunked)):
+    in_chunks = head is not None and head.framing == "stream"
+    for event in shown(events):
+        if isinstance(event, Spelled) or (isinstance(event, Frame) and not in_chunks):
             wire += event.data
         elif isinstance(event, Frame):
             wire += b"%x\r\n%b\r\n" % (len(event.data), event.data)
     close = events[-1]
     if not isinstance(close, Close):
         return Response(wire, "open", 200, endless=True)
-    if close is Close.TERMINATOR and head is not None and head.chunked:
+    if close is Close.TERMINATOR and in_chunks:
         wire += b"0\r\n\r\n"
     end = "idle" if head is not None and head.idle_ms is not None else ENDS[close]
     if head is None:
         return Response(wire, end, 0)
     headers = {name.decode(): value.decode() for name, value in head.headers}
+    if head.closes:
+        headers["connection"] = "close"
     if head.content_length is not None:
         headers["content-length"] = str(head.content_length)
-    if head.chunked:
+    if in_chunks:
         headers["transfer-encoding"] = "chunked"
     return Response(wire, end, head.status, tuple(headers.items()))
 

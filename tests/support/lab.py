@@ -14,9 +14,9 @@ from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
-from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
-from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.h1.channel import LabChannel, LabSite
+from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
@@ -102,7 +102,7 @@ class MemoryLab:
             for model in loaded.models
         ]
         models = ServedModels(served)
-        streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
+        streams = Streams(pacer, reader_timeout_us=300_000_000)
         attempts = attempts or Attempts()
         answers = Answers(
             streams,

@@ -12,8 +12,8 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from inference_lab.core.stream.script import STREAM_HEAD
-from inference_lab.wire.endings import Endings
-from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.h1.channel import LabChannel, LabSite
+from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
 
@@ -55,7 +55,7 @@ class Stage(Resource):
         self.clock = TurnClock()
         self.pacer = Pacer(self.clock, self.clock.seconds)
         endings = Endings(self.pacer, flush_grace_us=25_000, linger_us=30_000_000)
-        self.streams = Streams(self.pacer, endings, reader_timeout_us=300_000_000)
+        self.streams = Streams(self.pacer, reader_timeout_us=300_000_000)
         self.site = LabSite(self, endings=endings, max_body_bytes=max_body_bytes, reactor=self.clock)
         self.players: list[Player] = []
         self.gone = 0

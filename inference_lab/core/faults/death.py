@@ -33,12 +33,19 @@ class Close(Enum):
     """A FIN without the terminator."""
     RST = "rst"
     """A TCP reset without the terminator."""
+    TERMINATOR_RST = "terminator_rst"
+    """The terminator, and a TCP reset after it."""
     HANG = "hang"
     """Nothing: open until the client leaves."""
     TLS_RAW = "tls_raw"
     """A FIN without the terminator and without TLS close_notify."""
     STALE = "stale"
-    """Nothing further is sent; the client's next bytes on the connection meet a TCP reset."""
+    """The terminator, and nothing further; the client's next bytes on the connection meet a TCP reset."""
+
+    @property
+    def ending(self) -> str:
+        """The word under which it is logged, shown and counted: what happens to the connection."""
+        return "rst" if self is Close.TERMINATOR_RST else self.value
 
 
 class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from itertools import count, islice
+from itertools import chain, count, islice
 from re import compile as pattern
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -16,8 +16,8 @@ import msgspec
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.grammar import shown
-from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, Pause, Raw
-from inference_lab.core.stream.framing import TERMINATOR
+from inference_lab.core.stream.chunks import chunk
+from inference_lab.core.stream.events import NOTHING, BodyEnd, Break, Event, Frame, Head, Pause
 from inference_lab.core.stream.read_back import Heard, Unchunked, heard_in
 from inference_lab.core.tokens import spell
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # The closes that stand behind a complete response, and those that break it off; the names are the axis's.
 COMPLETE: Final[Mapping[str, Close]] = {
     "terminator": Close.TERMINATOR,
-    "terminator_rst": Close.RST,
+    "terminator_rst": Close.TERMINATOR_RST,
     "idle_close": Close.TERMINATOR,
     "stale": Close.STALE,
 }
@@ -40,6 +40,12 @@ BROKEN: Final[Mapping[str, Close]] = {
 }
 Framing: TypeAlias = Literal["chunked", "length", "both", "none"]
 """How a body is delimited: by chunks, by its Content-Length, by both, or by the end of the connection."""
+_HEAD_FRAMING: Final[Mapping[Framing, BodyEnd]] = {
+    "chunked": "stream",
+    "both": "stream",
+    "length": "length",
+    "none": "none",
+}
 
 BODILESS: Final = (204, 304)
 """The statuses whose response is complete with its head (RFC 9110 sections 15.3.5 and 15.4.5)."""
@@ -153,7 +159,7 @@ def _heard(incident: Incident) -> Heard:
             block = data[: max(0, left)]
             left -= len(data)
         else:
-            block = unchunked.feed(b"%x\r\n%b\r\n" % (len(data), data) if is_framed else data)
+            block = unchunked.feed(chunk(data) if is_framed else data)
         blocks.append(block)
     heard = heard_in(blocks, incident.words, _SAMPLE)
     is_coded = dict(incident.headers).get(b"content-encoding", b"identity").strip().lower() != b"identity"
@@ -217,18 +223,17 @@ def incident_script(
     filled = _filled(incident, completion, iter(words))
     if incident.framing in {"length", "both"}:
         events = list(filled)
-        body_bytes = sum(len(event.data) for event in events if isinstance(event, (Frame, Raw)))
+        body_bytes = sum(len(event.data) for event in events if isinstance(event, (Frame, Break)))
         length: int | None = _check_length(incident.length_off_by, body_bytes)
         filled = iter(events)
     else:
         length = None
-    chunked = incident.framing in {"chunked", "both"}
     idle_ms = incident.idle_ms if incident.close == "idle_close" else None
-    head = Head(incident.status, incident.headers, chunked, length, idle_ms)
-    if delay_ms is None:
-        front = [Pause(incident.head_pause_ms)] if incident.head_pause_ms else []
-        return _ended(incident, [*front, head], filled, chunked=chunked)
-    return _ended(incident, [head], _paced(filled, delay_ms), chunked=chunked)
+    head = Head(incident.status, incident.headers, _HEAD_FRAMING[incident.framing], length, idle_ms)
+    pause_ms = incident.head_pause_ms if delay_ms is None else 0
+    front: list[Event] = [Pause(pause_ms), head] if pause_ms else [head]
+    close = COMPLETE[incident.close] if incident.close in COMPLETE else BROKEN[incident.close]
+    return chain(front, filled if delay_ms is None else _paced(filled, delay_ms), (close,))
 
 
 def _filled(incident: Incident, completion: Completion, words: Iterator[str]) -> Iterator[Event]:
@@ -239,7 +244,7 @@ def _filled(incident: Incident, completion: Completion, words: Iterator[str]) ->
             continue
         data, is_framed = _data(step, completion, words)
         told = next(said, NOTHING)
-        yield Frame(data, said=told) if is_framed else Raw(data, told)
+        yield Frame(data, said=told) if is_framed else Break("raw", data, told)
 
 
 def _data(piece: Piece, completion: Completion, words: Iterator[str]) -> tuple[bytes, bool]:
@@ -268,15 +273,3 @@ def _paced(events: Iterator[Event], delay_ms: int) -> Iterator[Event]:
             yield Pause(delay_ms)
         first = False
         yield event
-
-
-def _ended(
-    incident: Incident, front: Iterable[Event], events: Iterable[Event], *, chunked: bool
-) -> Iterator[Event]:
-    yield from front
-    yield from events
-    close = incident.close
-    # The ordinary terminator is the ending's own; in front of the others it is bytes like any.
-    if close in {"terminator_rst", "stale"} and chunked:
-        yield TERMINATOR
-    yield COMPLETE[close] if close in COMPLETE else BROKEN[close]

@@ -23,9 +23,9 @@ from inference_lab.core.stream.events import (
     Event,
     FaultPoint,
     Frame,
+    Long,
     Part,
     Pause,
-    Raw,
     Torn,
 )
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from inference_lab.core.stream.answer_frames import AnswerFrames
     from inference_lab.core.stream.content import Cut
 
-_BLOCK_BYTES: Final = 65_536
 _UNPACED: Final = (Part.PING, Part.TERMINAL)
 _LEADING: Final = (Part.COMMENT, Part.BLOCK_START, Part.BLOCK_END)
 """What is due together with what comes after it."""
@@ -232,24 +231,11 @@ def _pad(frames: Drafts, scene: Scene) -> Drafts:
             left -= 1
             if not left:
                 left = None
-                yield from _padded(event, scene.death)
+                end = len(event.data) - len(b"}\n\n")
+                blanks = (scene.death.frame_bytes or 0) - len(event.data)
+                yield Long(event.data[:end], blanks, event.data[end:], event.said)
                 continue
         yield event
-
-
-def _padded(frame: Frame, death: Death) -> Iterator[Raw]:
-    """As one chunk made of bounded pieces."""
-    size = death.frame_bytes or 0
-    blanks = size - len(frame.data)
-    has_chunks = death.close != "eof"
-    if has_chunks:
-        yield Raw(b"%x\r\n" % size, is_framing=True)
-    yield Raw(frame.data[: -len(b"}\n\n")])
-    for begin in range(0, blanks, _BLOCK_BYTES):
-        yield Raw(b" " * min(_BLOCK_BYTES, blanks - begin))
-    yield Raw(b"}\n\n", frame.said)
-    if has_chunks:
-        yield Raw(b"\r\n", is_framing=True)
 
 
 # -- when it is said

@@ -1,13 +1,14 @@
 """The events of a script: what a response does, as values, before any socket is involved.
 
-Two more stand only inside the making of a script: a torn frame before it is cut, and the fault point. A `Turn` is for
-who carries the script out, and shows nowhere.
+What only the transfer coding can show is named here, and spelled where it is sent (`chunks`). Two more stand only
+inside the making of a script: a torn frame before it is cut, and the fault point. A `Turn` is for who carries the
+script out, and shows nowhere.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.pieces import Pieces
 
 
+BodyEnd: TypeAlias = Literal["stream", "length", "none"]
+"""How a body ends for its reader: where the transport says so (chunks on HTTP/1.1), after its length, or not at all."""
+
+
 class Head(msgspec.Struct, frozen=True):
     """The response's status and headers (lower-case names).
 
-    The body is framed in chunks, and with `content_length` carries that header; `chunked` false: as the bytes come.
-    After a whole response a connection that stays idle for `idle_ms` is closed.
+    `content_length` is sent with any `framing`. After a whole response a connection that stays idle for `idle_ms` is
+    closed; `closes`: this response is its last.
     """
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
-    chunked: bool = True
+    framing: BodyEnd = "stream"
     content_length: int | None = None
     idle_ms: int | None = None
+    closes: bool = False
 
 
 class Said(msgspec.Struct, frozen=True, gc=False):
@@ -183,15 +189,34 @@ class Burst(msgspec.Struct, frozen=True, gc=False):
     awaited: bool = False
 
 
-class Raw(msgspec.Struct, frozen=True, gc=False):
-    """Bytes to put on the wire as they are: broken framing, or a piece of a chunk.
+class Long(msgspec.Struct, frozen=True, gc=False):
+    """One frame with so many blanks in it that it is sent in pieces."""
 
-    `is_framing`: they are only what chunks have around their data, which a stream without chunks goes without.
-    """
-
-    data: bytes
+    prefix: bytes
+    blanks: int
+    suffix: bytes
     said: Said = NOTHING
-    is_framing: bool = False
+
+
+class Break(msgspec.Struct, frozen=True, gc=False):
+    """Framing that is broken here: by a value of `chunk_error`, or `raw` bytes that somebody recorded."""
+
+    kind: Literal["no_crlf", "bad_size", "response_inside", "raw"]
+    data: bytes = b""
+    said: Said = NOTHING
+
+
+class Stub(msgspec.Struct, frozen=True, gc=False):
+    """The beginning of a `chunk`, with `data` in it, or of the `terminator`; the rest never comes."""
+
+    kind: Literal["chunk", "terminator"]
+    data: bytes = b""
+
+
+class Trailers(msgspec.Struct, frozen=True, gc=False):
+    """The end of the body, with fields after it."""
+
+    fields: tuple[tuple[bytes, bytes], ...]
 
 
 class Pause(msgspec.Struct, frozen=True, gc=False):
@@ -231,8 +256,9 @@ TURN: Final = Turn()
 TURN_BYTES: Final = 65_536
 """After so much has been made and held there is a `Turn`: a thousand frames of a word, or nine of a thousand words."""
 
-Event: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Turn
-Draft: TypeAlias = Head | Frame | Burst | Raw | Pause | Await | Close | Turn | Torn | FaultPoint
+Special: TypeAlias = Long | Break | Stub | Trailers
+Event: TypeAlias = Head | Frame | Burst | Special | Pause | Await | Close | Turn
+Draft: TypeAlias = Event | Torn | FaultPoint
 
 _Of = TypeVar("_Of", Event, Draft)
 

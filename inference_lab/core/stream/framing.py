@@ -1,4 +1,4 @@
-"""From frames to chunks: segments, content coding, and broken framing. What the defaults want is not touched."""
+"""From frames to pieces: segments, content coding, broken framing. What the defaults want is not touched."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from inference_lab.core.stream.events import (
     NOTHING,
     TURN,
     TURN_BYTES,
+    Break,
     Draft,
     Event,
     FaultPoint,
     Frame,
+    Long,
     Pause,
-    Raw,
     SaidSoFar,
     Torn,
     Turn,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
     from inference_lab.core.faults.death import Death
 
-TERMINATOR: Final = Raw(b"0\r\n\r\n", is_framing=True)
 # RFC 1952: deflate, no mtime, OS unknown (255).
 _GZIP_HEAD: Final = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _STORED_LIMIT: Final = 65_535  # RFC 1951 section 3.2.4: the length of a stored block is 16 bits
@@ -39,10 +39,7 @@ _INSIDE: Final = {
     "utf8": re.compile(rb"(?<=\xc3)(?=[\xa9\x89])"),
     "crlf": re.compile(rb"(?<=\r)(?=\n)"),
 }
-_RESPONSE_INSIDE: Final = (
-    b"HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 15\r\n\r\n502 Bad Gateway"
-)
-_AT_FAULT_POINT: Final = {"bad_size": b"zz\r\n", "response_inside": _RESPONSE_INSIDE}
+_AT_FAULT_POINT: Final = {"bad_size": Break("bad_size"), "response_inside": Break("response_inside")}
 
 
 def segmented(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
@@ -208,7 +205,7 @@ def ended_at(events: Iterator[Draft], size: int) -> Iterator[Draft]:
 
 
 def _unread(event: Event) -> Event:
-    return msgspec.structs.replace(event, said=NOTHING) if isinstance(event, (Frame, Raw)) else event
+    return msgspec.structs.replace(event, said=NOTHING) if isinstance(event, (Frame, Long)) else event
 
 
 def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
@@ -217,11 +214,11 @@ def _broken(events: Iterator[Draft], error: str) -> Iterator[Event]:
     for event in events:
         if isinstance(event, FaultPoint):
             if held is not None:
-                yield Raw(b"%x\r\n%b" % (len(held.data), held.data), held.said)
+                yield Break("no_crlf", held.data, held.said)
                 held = None
                 is_broken = True
             elif error in _AT_FAULT_POINT:
-                yield Raw(_AT_FAULT_POINT[error])
+                yield _AT_FAULT_POINT[error]
                 is_broken = True
             error = "none"
             continue

@@ -5,14 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.faults.death import HEALTHY
-from inference_lab.core.stream.events import Raw
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from inference_lab.core.faults.death import Death
     from inference_lab.core.faults.incident import Incident
-    from inference_lab.core.stream.events import Event
 
 _NO_CHUNKS: Final = "needs HTTP/1.1: HTTP/1.0 has no chunks"
 _NOT_KEPT: Final = "needs HTTP/1.1: an HTTP/1.0 connection ends with its response"
@@ -39,8 +35,3 @@ def needs_http_1_1(death: Death, incident: Incident | None = None) -> str | None
     if incident.framing == "chunked" and incident.has_raw:
         return f"raw {_NO_CHUNKS}"
     return None
-
-
-def without_chunks(script: Iterator[Event]) -> Iterator[Event]:
-    """The script for a connection whose end is that of the body: nothing in it is there for the chunks' sake."""
-    return (event for event in script if not (isinstance(event, Raw) and event.is_framing))

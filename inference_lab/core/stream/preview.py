@@ -20,7 +20,8 @@ from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
 from inference_lab.core.identity import FIXED_CREATED
-from inference_lab.core.stream.events import NOTHING, TURN, Frame, Head, Pause, Raw, Turn, single
+from inference_lab.core.stream.chunks import Spelled, shown
+from inference_lab.core.stream.events import NOTHING, TURN, Frame, Head, Pause, Turn, single
 from inference_lab.core.stream.script import fault_script
 from inference_lab.core.stream.source import AnswerSource, answer_of
 from inference_lab.core.tokens import encode
@@ -110,21 +111,21 @@ def _element(
     events: list[Value] = []
     end = None
     count = sent_bytes = 0
-    chunked = True
-    for event in single(_script(on_leg, progress, api)):
+    framing = "stream"
+    for event in shown(single(_script(on_leg, progress, api))):
         if isinstance(event, Turn):
             yield event
             continue
         count += 1
         if isinstance(event, Close):
-            end = event.value
+            end = event.ending
         elif isinstance(event, Head):
-            chunked = event.chunked
+            framing = event.framing
             events.append({"head": _head(event)})
         elif isinstance(event, Pause):
             events.append({"pause_ms": event.ms})
-        elif isinstance(event, (Frame, Raw)):
-            kind = "raw" if isinstance(event, Raw) else "chunk" if chunked else "bytes"
+        elif isinstance(event, (Frame, Spelled)):
+            kind = "raw" if isinstance(event, Spelled) else "chunk" if framing == "stream" else "bytes"
             events.append({kind: _shown(event.data)})
             sent_bytes += len(event.data)
         if sent_bytes >= most_bytes or count >= MOST_EVENTS:
@@ -171,9 +172,11 @@ def _whole(completion: Completion) -> Generator[Turn, None, tuple[bytes, Said]]:
 
 def _head(head: Head) -> Value:
     headers = [f"{name.decode()}: {value.decode('latin-1')}" for name, value in head.headers]
+    if head.closes:
+        headers.append("connection: close")
     if head.content_length is not None:
         headers.append(f"content-length: {head.content_length}")
-    if head.chunked:
+    if head.framing == "stream":
         headers.append("transfer-encoding: chunked")
     return {"status": head.status, "headers": headers}
 

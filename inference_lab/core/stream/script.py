@@ -22,14 +22,16 @@ from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
     Await,
+    BodyEnd,
     Burst,
     Draft,
     Event,
     Frame,
     Head,
     Pause,
-    Raw,
     Said,
+    Stub,
+    Trailers,
     Turn,
     single,
 )
@@ -45,10 +47,9 @@ if TYPE_CHECKING:
     from inference_lab.core.stream.whole_answer import Whole
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
-_TORN_CHUNK_SIZE: Final = 0x200
 
 # What each close adds to the stream, and the ending it comes to.
-_ENDINGS: Final[dict[str, tuple[Raw | None, Close]]] = {
+_ENDINGS: Final[dict[str, tuple[Stub | Trailers | None, Close]]] = {
     "terminator": (None, Close.TERMINATOR),
     "fin": (None, Close.FIN),
     "fin_close": (None, Close.FIN),
@@ -56,13 +57,13 @@ _ENDINGS: Final[dict[str, tuple[Raw | None, Close]]] = {
     "rst": (None, Close.RST),
     "hang": (None, Close.HANG),
     "tls_raw": (None, Close.TLS_RAW),
-    "terminator_rst": (framing.TERMINATOR, Close.RST),
+    "terminator_rst": (None, Close.TERMINATOR_RST),
     "idle_close": (None, Close.TERMINATOR),
-    "stale": (framing.TERMINATOR, Close.STALE),
-    "partial_terminator": (Raw(b"0\r\n"), Close.FIN),
-    "torn_chunk": (Raw(b"%x\r\n" % _TORN_CHUNK_SIZE + b'data: {"id":"'), Close.FIN),
+    "stale": (None, Close.STALE),
+    "partial_terminator": (Stub("terminator"), Close.FIN),
+    "torn_chunk": (Stub("chunk", b'data: {"id":"'), Close.FIN),
 }
-_TRAILER: Final = Raw(b"0\r\nx-inference-lab-trailer: late\r\n\r\n")
+_TRAILERS: Final = Trailers(((b"x-inference-lab-trailer", b"late"),))
 
 _FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
@@ -150,7 +151,7 @@ def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
     yield from events
     last, close = _ENDINGS[death.close]
     if death.chunk_error == "trailer":
-        last, close = _TRAILER, Close.COMPLETE if close is Close.TERMINATOR else close
+        last, close = _TRAILERS, Close.COMPLETE if close is Close.TERMINATOR else close
     if last is not None:
         yield last
     yield close
@@ -167,7 +168,7 @@ def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator
             raise ValueError("gap_ms changes nothing in this stream, which is one piece")
     if death.length != "none" or death.segment == "whole":
         return _begun(_counted(death, dialect, drafts, sse.respelled(stream(death), death)))
-    head = head_of(death, dialect, dialect.content_type, chunked=death.close != "eof")
+    head = head_of(death, dialect, dialect.content_type, "none" if death.close == "eof" else "stream")
     return chain((head,), framing.broken(_spelled(drafts, death), death))
 
 
@@ -183,8 +184,10 @@ def _counted(
         if content_length < 0:
             raise ValueError(f"length={offset} is more than the {size} bytes that the body has")
         readable_bytes = content_length if offset < 0 else None
-    chunked = death.close != "eof" and death.length in {"none", "both"}
-    yield head_of(death, dialect, dialect.content_type, chunked=chunked, content_length=content_length)
+    body_end: BodyEnd = "none" if death.close == "eof" else "stream"
+    if death.length not in {"none", "both"}:
+        body_end = "length"
+    yield head_of(death, dialect, dialect.content_type, body_end, content_length)
     yield from framing.broken(_spelled(drafts, death, readable_bytes), death)
 
 

@@ -10,7 +10,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
-from inference_lab.core.stream.events import NOTHING, Draft, Frame, Raw, Torn, Turn
+from inference_lab.core.stream.events import NOTHING, Draft, Frame, Long, Torn, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +51,7 @@ def _respelled(events: Iterator[Draft], speller: _Speller) -> Iterator[Draft]:
                 held = Frame(speller.before() + part, said=told)
         elif isinstance(event, Turn):
             yield event
-        elif held is None or isinstance(event, Raw):
+        elif held is None or isinstance(event, Long):
             if held is not None:
                 yield held
                 yield from waiting

@@ -12,7 +12,7 @@ from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
 from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
 from inference_lab.core.faults.streaming import OPENED_KEYS
 from inference_lab.core.faults.values import Bare
-from inference_lab.core.stream.events import AN_ERROR, NOTHING, Event, Frame, Head, Part, Said, Turn
+from inference_lab.core.stream.events import AN_ERROR, NOTHING, BodyEnd, Event, Frame, Head, Part, Said, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Whole: TypeAlias = Callable[[], Generator[Turn, None, tuple[bytes, Said]]]
 """Makes the JSON of an answer that is not streamed, and what it says, in turns."""
 
-_CLOSING: Final = (b"connection", b"close")
 _JSON_TYPE: Final = b"application/json"
 _HTML_TYPE: Final = b"text/html"
 
@@ -50,7 +49,7 @@ def _whole_head(death: Death, kind: bytes, size: int) -> Head:
         headers.append((b"retry-after", str(death.retry_after).encode("ascii")))
     # RFC 9110 section 8.6: no content-length in a 204, and in a 304 only that of the 200 it stands for.
     content_length = None if death.status in {204, 304} else size
-    return Head(death.status, tuple(headers), chunked=False, content_length=content_length)
+    return Head(death.status, tuple(headers), "none" if content_length is None else "length", content_length)
 
 
 def _body(death: Death, whole: Whole) -> Generator[Turn, None, tuple[bytes, bytes, Said]]:
@@ -92,14 +91,22 @@ def _error_json(death: Death, *, nested: bool) -> bytes:
 
 
 def head_of(
-    death: Death, dialect: Dialect, kind: bytes, *, chunked: bool = True, content_length: int | None = None
+    death: Death,
+    dialect: Dialect,
+    kind: bytes,
+    framing: BodyEnd = "stream",
+    content_length: int | None = None,
 ) -> Head:
     """The head of a stream, or of what begins like one; its content type is `kind` unless the death has its own."""
     kind = kind if death.content_type is None else death.content_type.encode("ascii")
     headers = [(b"content-type", kind), *dialect.headers]
     if death.encoding in {"gzip", "gzip_truncated"}:
         headers.append((b"content-encoding", b"gzip"))
-    if death.close in {"fin_close", "eof"}:
-        headers.append(_CLOSING)
-    idle_ms = death.idle_ms if death.close == "idle_close" else None
-    return Head(200, tuple(headers), chunked, content_length, idle_ms)
+    return Head(
+        200,
+        tuple(headers),
+        framing,
+        content_length,
+        idle_ms=death.idle_ms if death.close == "idle_close" else None,
+        closes=death.close in {"fin_close", "eof"},
+    )

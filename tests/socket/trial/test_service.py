@@ -16,9 +16,9 @@ from inference_lab.web.app import Lab
 from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
-from inference_lab.wire.endings import Endings
 from inference_lab.wire.engine_driver import ConstantLatency
-from inference_lab.wire.http import LabChannel, LabSite
+from inference_lab.wire.h1.channel import LabChannel, LabSite
+from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
 from inference_lab.wire.tally import ModelTally, Tally
@@ -49,7 +49,7 @@ class ServiceTests(SynchronousTestCase):
         engine = ConstantLatency(pacer, ttft_us=round(TTFT_S * 1e6), itl_us=round(ITL_S * 1e6))
         served = [Served(model, engine, ModelTally(model.name)) for model in load(str(path), None).models]
         models = ServedModels(served)
-        streams = Streams(pacer, endings, reader_timeout_us=300_000_000)
+        streams = Streams(pacer, reader_timeout_us=300_000_000)
         attempts = Attempts()
         answers = Answers(
             streams,

@@ -19,8 +19,8 @@ from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.incident import Incident, Piece, incident_script, parts_of
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
-from inference_lab.core.stream.events import Event, Frame, Head, Pause, Raw
-from inference_lab.core.stream.framing import TERMINATOR
+from inference_lab.core.stream.chunks import END, Shown, Spelled, shown
+from inference_lab.core.stream.events import Break, Event, Frame, Head, Pause
 
 if TYPE_CHECKING:
     from inference_lab.core.apis.contract import Api
@@ -47,7 +47,7 @@ def test_a_replay_has_the_recorded_pieces_and_pauses() -> None:
         Frame(b"one"),
         Pause(40),
         Frame(b"two"),
-        Raw(b"0\r\n"),
+        Break("raw", b"0\r\n"),
         Pause(5),
         Close.FIN,
     ]
@@ -62,7 +62,7 @@ def test_a_delay_stands_between_the_pieces_in_place_of_the_recorded_pauses(delay
         *pause,
         Frame(b"two"),
         *pause,
-        Raw(b"0\r\n"),
+        Break("raw", b"0\r\n"),
         Close.FIN,
     ]
 
@@ -71,10 +71,10 @@ def test_a_delay_stands_between_the_pieces_in_place_of_the_recorded_pauses(delay
     ("framing", "off_by", "head"),
     [
         ("chunked", 0, Head(200, SSE)),
-        ("length", 0, Head(200, SSE, chunked=False, content_length=9)),
-        ("length", -9, Head(200, SSE, chunked=False, content_length=0)),
+        ("length", 0, Head(200, SSE, "length", content_length=9)),
+        ("length", -9, Head(200, SSE, "length", content_length=0)),
         ("both", 5, Head(200, SSE, content_length=14)),
-        ("none", 0, Head(200, SSE, chunked=False)),
+        ("none", 0, Head(200, SSE, "none")),
     ],
 )
 def test_the_framing_says_what_the_head_announces(framing: str, off_by: int, head: Head) -> None:
@@ -85,20 +85,20 @@ def test_the_framing_says_what_the_head_announces(framing: str, off_by: int, hea
     ("close", "idle_ms", "end"),
     [
         ("terminator", 0, [Close.TERMINATOR]),
-        ("terminator_rst", 0, [TERMINATOR, Close.RST]),
+        ("terminator_rst", 0, [Spelled(END), Close.TERMINATOR_RST]),
         ("idle_close", 3, [Close.TERMINATOR]),
-        ("stale", 0, [TERMINATOR, Close.STALE]),
+        ("stale", 0, [Spelled(END), Close.STALE]),
         ("fin", 0, [Close.FIN]),
         ("rst", 0, [Close.RST]),
         ("hang", 0, [Close.HANG]),
         ("tls_raw", 0, [Close.TLS_RAW]),
     ],
 )
-def test_every_close_ends_as_the_axis_of_its_name_does(close: str, idle_ms: int, end: list[Event]) -> None:
-    ends = script(incident(steps=(), close=close, idle_ms=idle_ms))
-    assert ends == [Head(200, SSE, idle_ms=idle_ms or None), *end]
-    unchunked = script(incident(steps=(), close=close, idle_ms=idle_ms, framing="length"))
-    assert unchunked[1:] == [event for event in end if not isinstance(event, Raw)]
+def test_every_close_ends_as_the_axis_of_its_name_does(close: str, idle_ms: int, end: list[Shown]) -> None:
+    ends = shown(script(incident(steps=(), close=close, idle_ms=idle_ms)))
+    assert list(ends) == [Head(200, SSE, idle_ms=idle_ms or None), *end]
+    _, *unchunked = shown(script(incident(steps=(), close=close, idle_ms=idle_ms, framing="length")))
+    assert unchunked == [event for event in end if not isinstance(event, Spelled)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_what_makes_no_sense_together_is_refused(fields: dict[str, object], mess
 
 def test_a_status_without_a_body_is_complete_without_framing() -> None:
     empty = incident(status=204, framing="none", steps=(), close="terminator", headers=())
-    assert script(empty) == [Head(204, (), chunked=False), Close.TERMINATOR]
+    assert script(empty) == [Head(204, (), "none"), Close.TERMINATOR]
 
 
 def test_a_length_below_zero_is_refused_before_the_first_event() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.journal.parameters import digest
-from inference_lab.wire import recording
+from inference_lab.wire.h1 import response as h1_response
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest
 from tests.reference_model.contract import CHAT, COMPLETIONS
@@ -276,7 +276,7 @@ def test_a_row_is_open_until_its_last_bytes_are_out_and_ended_once(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way = [10]
-    monkeypatch.setattr(recording, "unsent_now", lambda _: under_way[0])
+    monkeypatch.setattr(h1_response, "unsent_now", lambda _: under_way[0])
     channel, _ = lab.connect()
     body = json.dumps(body_of(CHAT, stream=True)).encode()
     channel.dataReceived(request("POST", CHAT, body, headers={"x-inference-lab-fault": "ok;delay_ms=0"}))
@@ -294,7 +294,7 @@ def test_a_row_is_open_until_its_last_bytes_are_out_and_ended_once(
 def test_what_is_answered_behind_the_end_leaves_no_timer(
     lab: MemoryLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "unsent_now", lambda _: 10)
+    monkeypatch.setattr(h1_response, "unsent_now", lambda _: 10)
     channel, transport = lab.connect()
     lab.end()
     channel.dataReceived(request("GET", "/v1/models"))

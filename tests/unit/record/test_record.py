@@ -20,7 +20,8 @@ from inference_lab.console import UserError
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import Incident, incident_script
-from inference_lab.core.stream.events import Frame, Head, Pause, Raw
+from inference_lab.core.stream.chunks import Spelled, chunk, shown
+from inference_lab.core.stream.events import Frame, Head, Pause
 from inference_lab.record.capture import Capture, End, Recorded, Step
 from inference_lab.record.command import main
 from inference_lab.record.masking import Mask
@@ -63,16 +64,16 @@ def replayable(recorded: Recorded, *, placeholders: bool = False) -> Incident:
 def on_the_wire(incident: Incident) -> tuple[Head, bytes, Close]:
     """What a replay sends behind its head, and how it ends; the terminator is among the bytes."""
     head, data, close = Head(0, ()), b"", Close.FIN
-    for event in incident_script(incident, COMPLETION, (), delay_ms=None):
+    for event in shown(incident_script(incident, COMPLETION, (), delay_ms=None)):
         if isinstance(event, Head):
             head = event
         elif isinstance(event, Frame):
-            data += b"%x\r\n%b\r\n" % (len(event.data), event.data) if head.chunked else event.data
-        elif isinstance(event, Raw):
+            data += chunk(event.data) if head.framing == "stream" else event.data
+        elif isinstance(event, Spelled):
             data += event.data
         elif isinstance(event, Close):
             close = event
-    return head, data + b"0\r\n\r\n" * (close is Close.TERMINATOR and head.chunked), close
+    return head, data + b"0\r\n\r\n" * (close is Close.TERMINATOR and head.framing == "stream"), close
 
 
 def steps(recorded: Recorded) -> list[tuple[bytes, bool]]:
@@ -207,7 +208,11 @@ def test_whatever_was_captured_replays_byte_for_byte_with_its_ending(
         assert sent.content_length == int(head.lower().partition(b"length: ")[2].partition(b"\r")[0])
     # A FIN behind a whole response is an idle connection that was closed.
     whole_then_fin = close is Close.TERMINATOR and sent.idle_ms is not None
-    expected = {End.FIN: {Close.FIN}, End.RST: {Close.RST}, End.OPEN: {Close.HANG, Close.TERMINATOR}}
+    expected = {
+        End.FIN: {Close.FIN},
+        End.RST: {Close.RST, Close.TERMINATOR_RST},
+        End.OPEN: {Close.HANG, Close.TERMINATOR},
+    }
     assert close in expected[end] or (end is End.FIN and whole_then_fin)
 
 

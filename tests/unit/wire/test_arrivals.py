@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from twisted.internet.testing import StringTransportWithDisconnection
 
-    from inference_lab.wire.http import LabChannel
+    from inference_lab.wire.h1.channel import LabChannel
 
 HEALTH = request("GET", "/health")
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()

@@ -27,15 +27,15 @@ class Watch:
 class Request:
     """A response whose reader is what the test says."""
 
-    transport = None
+    has_left = False
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.watches: list[Watch] = []
         self.producer: Any = None
-        self.channel = self.site = self
+        self.response = self
 
-    def watch(self, _: object) -> Watch:
+    def watch_reader(self) -> Watch:
         self.watches.append(Watch())
         return self.watches[-1]
 

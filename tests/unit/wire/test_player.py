@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.faults.death import Close
-from inference_lab.core.stream.events import ONE_WORD, Await, Burst, Event, Frame, Pause, Raw, single
-from inference_lab.wire import http as wire_http
+from inference_lab.core.stream.events import ONE_WORD, Await, Break, Burst, Event, Frame, Pause, single
 from inference_lab.wire import transport as wire_transport
+from inference_lab.wire.h1 import channel as wire_http
 from tests.support.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,14 @@ def test_a_burst_is_written_as_the_frames_and_pauses_that_it_stands_for(
 
 def test_raw_bytes_wait_for_a_slow_reader_too_and_keep_their_place() -> None:
     def script() -> Iterator[Event]:
-        yield from (Frame(b"abc"), Pause(125), Raw(b"zz"), Raw(b"yy"), Frame(b"abc"), Close.HANG)
+        yield from (
+            Frame(b"abc"),
+            Pause(125),
+            Break("raw", b"zz"),
+            Break("raw", b"yy"),
+            Frame(b"abc"),
+            Close.HANG,
+        )
 
     stage = Stage(script)
     channel, transport = stage.connect()

@@ -1,4 +1,4 @@
-"""Endings: the only code that ends a connection on purpose.
+"""Endings on TCP: the only code that ends a connection on purpose.
 
 Each ending of a script is one function here; none of them looks at a frame or a mode's name.
 """
@@ -10,34 +10,31 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.logger import Logger
 
 from inference_lab.core.faults.death import Close
+from inference_lab.wire.response import Ending
 from inference_lab.wire.transport import SendQueueDrain, abort, can_reset, tcp_transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from twisted.internet.interfaces import IDelayedCall
+    from twisted.web import http
 
+    from inference_lab.wire.h1.connection import Connection
     from inference_lab.wire.pacer import Pacer
-    from inference_lab.wire.request import LabRequest
 
 _FIRST_LOOK_US: Final = 250_000
 
 _log: Final = Logger()
 
 
-class Ending:
-    """One ending in progress; `stop()` it when the connection is gone.
+class TcpEnding(Ending):
+    """An ending of `request`'s response on `connection`."""
 
-    `close` is the ending that is really made, `carried_out` once the connection has been told to end, `lost_bytes` if
-    the reader was given up instead.
-    """
-
-    def __init__(self, endings: Endings, request: LabRequest, close: Close) -> None:
-        self.close = close
-        self.carried_out = False
-        self.lost_bytes = 0
+    def __init__(self, endings: Endings, request: http.Request, connection: Connection, close: Close) -> None:
+        super().__init__(close)
         self._endings = endings
         self._request = request
+        self._connection = connection
         self._drain: SendQueueDrain | None = None
         self._guard: IDelayedCall | None = None
 
@@ -55,10 +52,6 @@ class Ending:
     def _terminator(self) -> None:
         self._request.finish()
 
-    def _complete(self) -> None:
-        self._request.chunked = 0  # or `finish` would write a second end
-        self._request.finish()
-
     def _hang(self) -> None:
         """Nothing is done: the connection is the client's to end."""
 
@@ -66,7 +59,7 @@ class Ending:
         self._when_drained(self._lose)
 
     def _rst(self) -> None:
-        if can_reset(self._request.transport):
+        if can_reset(self._connection.transport):
             self._when_drained(self._reset)
         else:
             self._warn("a plain close")
@@ -77,9 +70,9 @@ class Ending:
         self._when_drained(self._lose_raw)
 
     def _stale(self) -> None:
-        if not can_reset(self._request.transport):
+        if not can_reset(self._connection.transport):
             self._warn("a plain close on the next bytes")
-        self._request.channel.reset_on_data()
+        self._connection.reset_on_data()
 
     def _warn(self, instead: str) -> None:
         _log.warn(
@@ -91,7 +84,7 @@ class Ending:
     def _when_drained(self, then: Callable[[], None]) -> None:
         self._drain = SendQueueDrain(
             self._endings.pacer,
-            self._request.transport,
+            self._connection.transport,
             grace_us=self._endings.flush_grace_us,
             linger_us=self._endings.linger_us,
             on_empty=then,
@@ -100,12 +93,12 @@ class Ending:
 
     def _reset(self) -> None:
         self.carried_out = True
-        abort(self._request.transport)
+        abort(self._connection.transport)
 
     def _lose(self) -> None:
         self.carried_out = True
         # A TLS peer may never answer close_notify; nothing is queued any more, so this is silence from the start.
-        transport = self._request.transport
+        transport = self._connection.transport
         self._guard = self._endings.pacer.clock.callLater(self._endings.linger_us / 1e6, abort, transport)
         # Through the channel: under TLS the transport's own loseConnection never closes while HTTPChannel is
         # registered as its producer, and only the channel's method takes that back (twisted/web/http.py).
@@ -114,17 +107,18 @@ class Ending:
     def _lose_raw(self) -> None:
         """Close below TLS, so that no close_notify goes out."""
         self.carried_out = True
-        tcp_transport(self._request.transport).loseConnection()
+        tcp_transport(self._connection.transport).loseConnection()
 
     def _give_up(self, lost_bytes: int) -> None:
         self.lost_bytes = lost_bytes
-        abort(self._request.transport)
+        abort(self._connection.transport)
 
     _STEPS: Final = {
         Close.TERMINATOR: _terminator,
-        Close.COMPLETE: _complete,
+        Close.COMPLETE: _terminator,
         Close.FIN: _fin,
         Close.RST: _rst,
+        Close.TERMINATOR_RST: _rst,
         Close.HANG: _hang,
         Close.TLS_RAW: _tls_raw,
         Close.STALE: _stale,
@@ -139,9 +133,9 @@ class Endings:
         self.flush_grace_us = flush_grace_us
         self.linger_us = linger_us
 
-    def end(self, request: LabRequest, close: Close) -> Ending:
+    def end(self, request: http.Request, connection: Connection, close: Close) -> TcpEnding:
         """Begin an ending of `request`'s response, to which nothing is written any more."""
-        ending = Ending(self, request, close)
+        ending = TcpEnding(self, request, connection, close)
         ending.begin()
         return ending
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 as this server speaks it: Site and Channel with the limits and manners of docs/wire.md.
 
 Private Twisted names used here, each guarded by tests/socket/test_twisted_internals.py:
-`HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect`, `_waitingForTransport`
+`HTTPChannel._handlingRequest`, `_dataBuffer`, `_respondToBadRequestAndDisconnect`, `_command`, `_path`, `_version`
 (twisted/web/http.py).
 """
 
@@ -15,26 +15,19 @@ from twisted.logger import Logger
 from twisted.web import http, server
 
 from inference_lab.core.errors import too_slow
-from inference_lab.wire.arrivals import Arrivals
-from inference_lab.wire.bodies import Bodies
-from inference_lab.wire.origins import Origins
+from inference_lab.wire.h1.connection import Connection
+from inference_lab.wire.h1.response import H1Response
 from inference_lab.wire.recording import plain_ending
 from inference_lab.wire.request import LabRequest
-from inference_lab.wire.tally import Tally
+from inference_lab.wire.site import Site
 from inference_lab.wire.transport import abort, buffered_bytes, tcp_transport, unsent_bytes
-from inference_lab.wire.turns import Line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
-    from twisted.web.http_headers import Headers
     from twisted.web.resource import IResource
 
-    from inference_lab.wire.endings import Endings
-    from inference_lab.wire.pacer import Pacer
-    from inference_lab.wire.recording import Recorder
+    from inference_lab.wire.h1.endings import Endings
     from inference_lab.wire.transport import SendQueueDrain
 
 PIPELINED_LIMIT_BYTES: Final = 65_536
@@ -43,9 +36,6 @@ the client's departure, and a stall would never end."""
 
 DISMISSAL_S: Final = 10
 """For how long the rest of a body is read and dropped once its request has been answered."""
-
-MAX_BODIES_BYTES: Final = 2**28
-"""What all bodies may be together, unless one alone may be larger or the options say otherwise."""
 
 _LATE_HEAD: Final = (
     b"HTTP/1.1 408 Request Timeout\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
@@ -58,20 +48,16 @@ _LENGTH_DIGITS: Final = 640
 _log: Final = Logger()
 
 
-class LabChannel(http.HTTPChannel):
+class LabChannel(Connection):
     """A connection that notices its client leaving whatever the client has pipelined, and loses no bytes unsaid."""
 
     site: LabSite
-    transport: Any  # Twisted types it as ITransport only
-    written_bytes = 0
-    """Of all responses so far, their heads included."""
     _pipelined_bytes = 0
     _counted_bytes = 0  # of those in the site's `bodies`
     _is_arriving = False
     """Whether a byte of a request has come, and not yet all of it."""
     _seen_bytes: int | None = None
     """How much of the body had come when its time last began; None while it is the head's."""
-    _is_stale = False
     _is_cut_off = False
     _watch: SendQueueDrain | None = None
     _dismissal: IDelayedCall | None = None
@@ -88,15 +74,23 @@ class LabChannel(http.HTTPChannel):
         self._dataBuffer.append(data)
         self._pipelined_bytes += len(data)
         is_too_much = self._pipelined_bytes > PIPELINED_LIMIT_BYTES
-        if is_too_much and not self._is_stale:
+        if is_too_much and not self.is_stale:
             _log.warn(
                 "{peer} pipelined more than {limit} bytes behind an unfinished response: reset",
                 peer=self.getPeer(),
                 limit=PIPELINED_LIMIT_BYTES,
             )
-        if is_too_much or self._is_stale:
+        if is_too_much or self.is_stale:
             self._is_cut_off = True
             abort(self.transport)
+
+    def respond(self, request: LabRequest) -> H1Response:
+        """The response to a request that has come on this connection."""
+        return H1Response(self, request, self.site.endings)
+
+    def receive_early(self, request: LabRequest) -> None:
+        """Take a request as received before its body has come."""
+        request.receive(self._command, self._path, self._version)
 
     def _count_pipelined(self) -> None:
         """Count what is pipelined among all bodies under way; no 503 can be said in front of the answer."""
@@ -187,52 +181,22 @@ class LabChannel(http.HTTPChannel):
                 what = f"the request's body, or its next {arrivals.body_bytes} bytes,"
                 request.refuse_early(too_slow(what, arrivals.timeout_us))
 
-    def write(self, data: bytes) -> None:
-        """Bytes of a response."""
-        self.written_bytes += len(data)
-        self.transport.write(data)
-
-    def writeSequence(self, iovec: Sequence[bytes]) -> None:  # noqa: N802 - Twisted's name
-        """Bytes of a response in pieces."""
-        self.write(b"".join(iovec))
-
-    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:  # noqa: N802 - as above
-        """The head of a whole answer. Twisted's own goes to the transport, past the count."""
-        lines = [b"%b %b %b\r\n" % (version, code, reason)]
-        for name, values in headers.getAllRawHeaders():
-            lines += [b"%b: %b\r\n" % (name, value) for value in values]
-        self.writeSequence([*lines, b"\r\n"])
-
-    def registerProducer(self, producer: Any, streaming: bool) -> None:  # noqa: ANN401, FBT001, N802 - Twisted's
-        """Take on a stream, paused if the answer in front of it is still on its way.
-
-        Twisted lets it begin; a plain connection pauses it at its first write, TLS, which has said so before, never.
-        """
-        super().registerProducer(producer, streaming)
-        if self._waitingForTransport:
-            producer.pauseProducing()
-
-    def reset_on_data(self) -> None:
-        """Meet whatever comes next with a reset; what has been pipelined already counts."""
-        self._is_stale = True
-        if any(self._dataBuffer):
-            abort(self.transport)
-
     def requestDone(self, request: http.Request) -> None:  # noqa: N802 - Twisted's name
         """A response has been written completely: watch that the client takes it."""
-        if isinstance(request, LabRequest) and request.recording is not None:
-            request.recording.written()  # before the next one begins, which it may do in here
-        if isinstance(request, LabRequest):
-            request.let_go()
+        assert isinstance(request, LabRequest)  # noqa: S101 - the site's factory makes them
+        response = request.response
+        assert isinstance(response, H1Response)  # noqa: S101 - made in `respond`
+        response.over()  # before the next one begins, which it may do in here
+        request.let_go()
         self._let_go()
-        if isinstance(request, LabRequest) and request.early:
+        if request.early:
             self._dismiss()  # Twisted would take the rest of the body for the next request
             return
         self._arrives(b"".join(self._dataBuffer))
         super().requestDone(request)
-        if isinstance(request, LabRequest) and request.idle_ms is not None and not self.requests:
-            pacer = self.site.endings.pacer
-            self._idle_slot = pacer.at(pacer.now_us() + request.idle_ms * 1000, self._idle_too_long)
+        if response.idle_ms is not None and not self.requests:
+            pacer = self.site.pacer
+            self._idle_slot = pacer.at(pacer.now_us() + response.idle_ms * 1000, self._idle_too_long)
         if buffered_bytes(self.transport):  # what the kernel has taken it delivers without us
             self._watch_reader()
 
@@ -243,12 +207,12 @@ class LabChannel(http.HTTPChannel):
 
     def _stop_idling(self) -> None:
         if self._idle_slot is not None:
-            self.site.endings.pacer.forget(self._idle_slot, self._idle_too_long)
+            self.site.pacer.forget(self._idle_slot, self._idle_too_long)
             self._idle_slot = None
 
     def _watch_reader(self) -> None:
         if self._watch is None or self._watch.stopped:
-            self._watch = self.site.watch(self.transport)
+            self._watch = self.site.endings.watch(self.transport)
 
     def _dismiss(self) -> None:
         """Close our side, and for a while read and drop what comes.
@@ -256,7 +220,7 @@ class LabChannel(http.HTTPChannel):
         A client that writes its whole body first would otherwise meet a broken pipe, and never read the answer.
         """
         self.site.arrivals.end(self)
-        self._dismissal = self.site.endings.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
+        self._dismissal = self.site.pacer.clock.callLater(DISMISSAL_S, abort, self.transport)
         if tcp_transport(self.transport) is self.transport:
             self.transport.loseWriteConnection()
         else:  # TLS closes its own writing side first, and goes on reading until the peer does the same
@@ -292,57 +256,27 @@ class LabChannel(http.HTTPChannel):
         self.requests.clear()  # their recordings point back at us, and the collector comes seldom
 
 
-class LabSite(server.Site):
-    """The site: `max_body_bytes` bounds a request's body; HTTP/2 is not offered, since it changes what a death is."""
+class LabSite(Site, server.Site):
+    """The site, whose `limits` are `Site`'s; HTTP/2 is not offered, since it changes what a death is."""
 
     # In place of the wrapper that would negotiate HTTP/2, which is what Twisted types it as.
     protocol = LabChannel  # type: ignore[assignment]
     noisy = False
     requestFactory = LabRequest  # noqa: N815 - Twisted's name
 
-    def __init__(  # noqa: PLR0913 - what bounds a site, each by its name
+    def __init__(
         self,
         resource: IResource,
         *,
         endings: Endings,
-        max_body_bytes: int,
-        max_bodies_bytes: int | None = None,
-        request_timeout_us: int = 60_000_000,
-        origins: Origins | None = None,
-        recorder: Recorder | None = None,
-        tally: Tally | None = None,
-        **kwargs: Any,  # noqa: ANN401 - handed on to Twisted
+        reactor: Any = None,  # noqa: ANN401 - Twisted does not type its reactor
+        **limits: Any,  # noqa: ANN401 - typed there
     ) -> None:
-        super().__init__(resource, parsePOSTFormSubmission=False, **kwargs)
-        self.recorder = recorder
-        self.tally = Tally() if tally is None else tally
+        server.Site.__init__(self, resource, parsePOSTFormSubmission=False, reactor=reactor)
+        Site.__init__(self, endings.pacer, **limits)
         self.endings = endings
-        self.max_body_bytes = max_body_bytes
-        self.bodies = Bodies(
-            max(MAX_BODIES_BYTES, max_body_bytes) if max_bodies_bytes is None else max_bodies_bytes
-        )
-        self.arrivals = Arrivals(endings.pacer, request_timeout_us)
-        self.origins = Origins() if origins is None else origins
-        self.closes_at_us: int | None = None
-        """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
-        self.line = Line(endings.pacer)
         self.connections: set[LabChannel] = set()
         self._emptied: Deferred[None] | None = None
-
-    @property
-    def pacer(self) -> Pacer:
-        """The site's deadlines."""
-        return self.endings.pacer
-
-    def watch(self, transport: Any) -> SendQueueDrain:  # noqa: ANN401 - Twisted types it as ITransport only
-        """Reset a reader that takes nothing of what is there for it."""
-        return self.endings.watch(transport)
-
-    def seconds_left(self) -> int | None:
-        """Until the server is gone, rounded up and at least 1; None while nothing is planned."""
-        if self.closes_at_us is None:
-            return None
-        return max(1, -((self.endings.pacer.now_us() - self.closes_at_us) // 1_000_000))
 
     def reset_all(self) -> Deferred[None]:
         """Reset every connection there is, behind a closed port; fires once the last of them is gone."""
