@@ -8,14 +8,11 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 from twisted.internet.interfaces import IPushProducer
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from inference_lab.core.answer.end import Spoken
 from inference_lab.core.faults.death import Close
-from inference_lab.core.journal.calls import SentCalls
 from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.stream.chunks import Spelled
 from inference_lab.core.stream.events import (
@@ -28,11 +25,11 @@ from inference_lab.core.stream.events import (
     Frame,
     Head,
     Pause,
-    Said,
     Special,
     Turn,
 )
 from inference_lab.wire.response import Outcome
+from inference_lab.wire.sent import Sent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,11 +51,10 @@ _SEND_BYTES: Final = 1024
 
 
 @implementer(IPushProducer)
-class Player:
+class Player(Sent):
     """Plays `script` as the response of `request`.
 
-    `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone. What has been
-    sent till then is counted: `frames` (pieces of their own), `body_bytes`, `content_frames`, and what they `said`.
+    `on_end(player, outcome)` is called exactly once, when the response is over or its connection gone.
     """
 
     def __init__(
@@ -69,30 +65,17 @@ class Player:
         pacer: Pacer,
         on_end: Callable[[Player, Outcome], None],
     ) -> None:
+        super().__init__(request.model, pacer.now_us())
         self.request = request
         self._response = request.response
-        self.frames = 0
-        self.body_bytes = 0
-        self.content_frames = 0
-        self.calls = SentCalls()
-        self._thoughts = 0  # of the content frames, those of a word of reasoning
-        self._told = NOTHING  # by what is not a plain word
-        self._told_at = 0  # the content frames up to the last of these
-        self._begun_us = 0
-        self._first_us = 0  # when the first content went out, 0 before
-        self._last_us = 0
-        self._latest_us = [0, 0, 0, 0]  # when content frame n went out, at n mod 4; 0 before
-        self._gaps = request.model.further_us.counts
         self._script: Iterator[Event | Spelled] = script
         self._pacer = pacer
         self._on_end = on_end
-        self._due_us = 0
+        self._due_us = self._begun_us
         self._paused = False
         self._next: Event | Spelled | None = None  # taken from the script, not carried out yet
         self._burst: list[bytes] | None = None  # that is under way, as it goes out
-        self._place = 0  # of its next frame
         self._every_us = 0  # between its frames; 0 where they wait for tokens
-        self._is_thought = False
         self._slot: int | None = None  # waiting for a deadline
         self._has_more = False  # is due, and waits for a next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
@@ -107,37 +90,12 @@ class Player:
         """Play what is due."""
         self.request.notifyFinish().addBoth(self._connection_done)
         self._response.begin(self)
-        self._begun_us = self._due_us = self._pacer.now_us()
         self._run()
 
     @property
-    def said(self) -> Said:
-        """What has been said so far."""
-        plain = self.content_frames - self._told.content_frames
-        spoken = Spoken(text=plain > self._thoughts, reasoning=self._thoughts > 0)
-        return Said(plain, plain, spoken=spoken).then(self._told_by_now())
-
-    def _told_by_now(self) -> Said:
-        """What was said beside plain words, of which one may have followed an unreadable frame."""
-        if self._told.unreadable and self.content_frames > self._told_at:
-            return msgspec.structs.replace(self._told, unreadable=False)
-        return self._told
-
-    @property
-    def speaking_us(self) -> int:
-        """From the first content to the last so far: the sum of the times between them."""
-        return self._last_us - self._first_us
-
-    @property
-    def last_content_us(self) -> int | None:
-        """When the last content frame went out, on the pacer's clock."""
-        return self._last_us or None
-
-    @property
-    def last_four_us(self) -> int | None:
-        """What the last four content frames took, from the first of them to the last."""
-        first = self._latest_us[self.content_frames & 3]
-        return self._last_us - first if first else None
+    def body_bytes(self) -> int:
+        """What has been sent of the body, its framing included."""
+        return self._response.body_bytes
 
     @property
     def is_paused(self) -> bool:
@@ -210,38 +168,72 @@ class Player:
         if self._slot is None and not self._has_more and self._tokens >= 0 and self._close is None:
             self._play(self._pacer.now_us())
 
+    def _deadline(self) -> None:
+        """What was waited for is due: nearly always one frame of a paced burst, and another comes after it."""
+        now_us = self._pacer.turn_us
+        burst = self._burst
+        if burst is not None and not self._paused:
+            place = self._place
+            due_us = self._due_us + self._every_us
+            if due_us > now_us and place + 1 < len(burst):
+                self._response.send(burst[place])
+                self._place = place + 1
+                self._due_us = due_us
+                self._slot = self._pacer.at(due_us, self._deadline)
+                number, latest_us = self._content + place, self._latest_us
+                self._gaps[(now_us - latest_us[(number - 1) & 3]).bit_length()] += 1
+                latest_us[number & 3] = now_us
+                return
+        self._slot = None
+        self._play(now_us)
+
     def _play(self, now_us: int) -> None:
         """Play what is due. A defect ends this stream only, abruptly, rather than leave it open and silent."""
-        before = self.content_frames
+        before = self._content + self._place
         try:
-            # Of a burst that is under way, first: in a paced stream that is all there is.
             burst = self._burst
-            batch = [] if burst is None or self._paused else self._due_of_burst(burst, now_us)
-            if self._burst is None:
-                self._advance(batch, now_us)
-            elif batch:
-                self._write(batch)
-            count = self.content_frames - before
-            if count:
-                self._note(count, now_us)
+            if burst is None:
+                self._advance([], now_us)
+            elif not self._paused:
+                data = self._take(burst, now_us)
+                if self._burst is None:
+                    self._advance([data], now_us)
+                else:
+                    self._response.send(data)
+            now = self._content + self._place
+            if now != before:
+                self._note(before, now, now_us)
         except Exception:  # noqa: BLE001 - whatever it is, the log has it whole
             _log.failure("{request}: a defect in its script", request=self.request)
             self.cut(Unplanned.DEFECT, "a defect: reset")
 
-    def _note(self, count: int, now_us: int) -> None:
-        """So many content frames have gone out, together: no time passes between them."""
-        gaps, latest_us = self._gaps, self._latest_us
-        if self._last_us:
-            gaps[(now_us - self._last_us).bit_length()] += 1
+    def _take(self, burst: list[bytes], now_us: int) -> bytes:
+        """What is due of a burst; the next frame is waited for, for its time or its token."""
+        place, size = self._place, len(burst)
+        data = burst[place]  # for which it has been waited
+        place += 1
+        if self._every_us:
+            due_us = self._due_us
+            while place < size:
+                due_us += self._every_us
+                if due_us > now_us:
+                    self._due_us, self._place = due_us, place
+                    self._slot = self._pacer.at(due_us, self._deadline)
+                    return data
+                data += burst[place]
+                place += 1
+            self._due_us = due_us
         else:
-            self._first_us = now_us
-            self.request.model.first_us.add(now_us - self._begun_us)
-        self._last_us = now_us
-        latest_us[(self.content_frames - 1) & 3] = now_us
-        if count > 1:
-            gaps[0] += count - 1
-            for number in range(self.content_frames - min(count, 4), self.content_frames - 1):
-                latest_us[number & 3] = now_us
+            while place < size:
+                self._tokens -= 1
+                if self._tokens < 0:
+                    self._place = place
+                    return data
+                data += burst[place]
+                place += 1
+        self._burst = None
+        self._count_burst(size)
+        return data
 
     def _advance(self, batch: list[bytes], now_us: int) -> None:
         """Go on in the script, after `batch`, which is due."""
@@ -259,14 +251,15 @@ class Player:
                 else:
                     batch.append(data)
                 batch_bytes += len(event.data)
+                self._frames += 1
                 if event.said is ONE_WORD:
-                    self.content_frames += 1
+                    self._content += 1
                 elif event.said is not NOTHING:
                     self._count(event.said)
             elif isinstance(event, Burst):
-                frames = self._begin_burst(event, now_us)
-                batch += frames
-                batch_bytes += sum(map(len, frames))
+                data = self._begin(event, now_us)
+                batch.append(data)
+                batch_bytes += len(data)
                 if self._burst is not None:  # there is more of it, and not yet
                     break
             elif isinstance(event, Pause):
@@ -306,48 +299,20 @@ class Player:
             self._write(batch)
             batch.clear()
             self._count(event.said)
-            self.body_bytes += len(event.data)
             self._response.send(event.data)
             return len(event.data)
         self._script = chain(self._response.special(event), self._script)
         return 0
 
-    def _begin_burst(self, burst: Burst, now_us: int) -> list[bytes]:
-        """The frames that are due at once; where there are more, the burst is under way from now on."""
+    def _begin(self, burst: Burst, now_us: int) -> bytes:
+        """What is due of a burst at once; where there is more, it is under way from now on."""
         frames = self._response.spell_all(burst.frames)
         self._is_thought = burst.said is ONE_THOUGHT
         if not (burst.every_ms or burst.awaited):
-            self._count_plain(len(frames))
-            return frames
-        self._burst, self._place, self._every_us = frames, 0, burst.every_ms * 1000
-        return self._due_of_burst(frames, now_us)
-
-    def _due_of_burst(self, burst: list[bytes], now_us: int) -> list[bytes]:
-        """The frames whose time has come, or whose tokens are there; the next one is waited for."""
-        begin, size = self._place, len(burst)
-        end = begin + 1
-        if self._every_us:
-            due_us = self._due_us
-            while end < size:
-                due_us += self._every_us
-                if due_us > now_us:
-                    self._slot = self._pacer.at(due_us, self._deadline)
-                    break
-                end += 1
-            self._due_us = due_us
-        else:
-            end = min(size, end + self._tokens)
-            self._tokens -= end - begin - (end == size)
-        if end == size:
-            self._burst = None
-        self._place = end
-        self._count_plain(end - begin)
-        return burst[begin:end]
-
-    def _count_plain(self, count: int) -> None:
-        self.content_frames += count
-        if self._is_thought:
-            self._thoughts += count
+            self._count_burst(len(frames))
+            return b"".join(frames)
+        self._burst, self._every_us = frames, burst.every_ms * 1000
+        return self._take(frames, now_us)
 
     def _write_apart(self, batch: list[bytes], data: bytes) -> None:
         """A frame in a send of its own, after those that were due before it."""
@@ -356,28 +321,9 @@ class Player:
             batch.clear()
         self._write([data])
 
-    def _count(self, said: Said) -> None:
-        if said is ONE_THOUGHT:
-            self.content_frames += 1
-            self._thoughts += 1
-            return
-        self._told = self._told_by_now().then(said)
-        self.content_frames += said.content_frames
-        self._told_at = self.content_frames
-        if said.calls:
-            self.calls.take(said.calls)
-
     def _write(self, batch: list[bytes], *, last: bool = False) -> None:
         # Also without a frame: the head may wait for this write, and the end of the response comes with it.
-        data = batch[0] if len(batch) == 1 else b"".join(batch)
-        self.frames += len(batch)
-        self.body_bytes += len(data)
-        self._response.send(data, last=last)
-
-    def _deadline(self) -> None:
-        # Nothing else is waited for: a slot is asked for only when the script has come to a pause.
-        self._slot = None
-        self._play(self._pacer.turn_us)
+        self._response.send(batch[0] if len(batch) == 1 else b"".join(batch), last=last)
 
     def _next_turn(self) -> None:
         self._has_more = False
@@ -424,5 +370,5 @@ class Player:
             self._pacer.forget_soon(self._next_turn)
         if self._ending is not None:
             self._ending.stop()
-        self.request.model.further_us.sum_us += self.speaking_us
+        self._model.further_us.sum_us += self.speaking_us
         self._on_end(self, outcome)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from inference_lab.core.stream.events import Said
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.response import Response
+    from inference_lab.wire.sent import Sent
 
 _SETTLE_S: Final = 0.1
 """For so long the end of a whole answer may still be on its way; a kernel may put off its acknowledgement for 40 ms."""
@@ -47,25 +48,6 @@ class Rows(Protocol):
 
     def put(self, rows: Mapping[int, Row], awaited: AbstractSet[int] = frozenset()) -> None:
         """Take rows; at once, and never failing. Those whose numbers are `awaited` have ended and come once more."""
-
-
-class Counted(Protocol):
-    """A stream that counts what it sends: a player."""
-
-    frames: int
-    calls: SentCalls
-
-    @property
-    def said(self) -> Said:
-        """What has been said so far."""
-
-    @property
-    def last_content_us(self) -> int | None:
-        """When the last content frame went out, on the pacer's clock."""
-
-    @property
-    def last_four_us(self) -> int | None:
-        """What the last four content frames took, from the first of them to the last."""
 
 
 class Recorded(Protocol):
@@ -109,7 +91,7 @@ class Recording:
         self._leg: Leg | None = None
         self._said = NOTHING
         self._calls = SentCalls()
-        self._player: Counted | None = None
+        self._player: Sent | None = None
         self._read: Callable[[], dict[str, Any]] | None = None
         self._is_shown = False  # as one that has ended
         self._settles_until_us = 0
@@ -142,7 +124,7 @@ class Recording:
         self._said = said
         self._calls.take(said.calls)
 
-    def plays(self, player: Counted) -> None:
+    def plays(self, player: Sent) -> None:
         """It is a stream, which counts for itself; from now on the journal shows it."""
         self._player = player
         self.open()

@@ -89,6 +89,10 @@ class Response(Protocol):
     def watch_reader(self) -> SendQueueDrain:
         """Cut it, with a line in the log, if its reader takes nothing of what is there for it."""
 
+    @property
+    def body_bytes(self) -> int:
+        """What has been sent of its body, framing included, but for its ordinary end."""
+
     def unsent_bytes(self) -> int:
         """What the peer has not acknowledged."""
 

@@ -107,8 +107,7 @@ class EagerServer(WatchedServer):
         """Send at once when nothing is queued; queue what is left."""
         if (
             data
-            and not self._tempDataLen
-            and self.offset == len(self.dataBuffer)
+            and not (self.dataBuffer or self._tempDataLen)
             and self.connected
             and not self.disconnecting
             and not self._writeDisconnected

@@ -74,6 +74,7 @@ class H1Response:
         "_endings",
         "_head",
         "_in_chunks",
+        "_others",
         "_request",
         "_until",
         "connection",
@@ -90,6 +91,7 @@ class H1Response:
         self._request: http.Request | None = request  # which points back at us, until it is over
         self._before = connection.written_bytes
         self._until: int | None = None  # what the connection had written with its last byte; None before
+        self._others = 0  # of these bytes, those of its head and its ordinary end
         self._head = b""  # until it goes out
         self._in_chunks = False
 
@@ -144,9 +146,11 @@ class H1Response:
     def send(self, data: bytes, *, last: bool = False) -> None:
         """See `Response.send`."""
         if self._head:
+            self._others += len(self._head)
             data = self._head + data
             self._head = b""
         if last and self._in_chunks:
+            self._others += len(chunks.END)
             data += chunks.END
         if data:
             connection = self.connection
@@ -173,6 +177,12 @@ class H1Response:
     def watch_reader(self) -> SendQueueDrain:
         """See `Response.watch_reader`."""
         return self._endings.watch(self.connection.transport)
+
+    @property
+    def body_bytes(self) -> int:
+        """See `Response.body_bytes`."""
+        until = self.connection.written_bytes if self._until is None else self._until
+        return until - self._before - self._others
 
     def unsent_bytes(self) -> int:
         """See `Response.unsent_bytes`."""
