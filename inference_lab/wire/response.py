@@ -50,6 +50,8 @@ class Response(Protocol):
 
     spell: Callable[[bytes], bytes]
     """Makes of a frame what goes out for it; once there is a head."""
+    write: Callable[[bytes], None]
+    """Sends what has been spelled, once `send` has sent the head."""
 
     @property
     def connection(self) -> Hashable:
@@ -73,7 +75,7 @@ class Response(Protocol):
         """The end of the body, once, if it is to go out before this close by itself."""
 
     def send(self, data: bytes, *, last: bool = False) -> None:
-        """Send what has been spelled; `last`: with the end of the body."""
+        """Send what has been spelled, after the head if that waits; `last`: with the end of the body."""
 
     def end(self, close: Close) -> Ending:
         """Begin its ending; nothing more is sent."""

@@ -20,6 +20,22 @@ class Sent:
     Most of a stream is bursts of words, so of the one that is under way only the place is counted.
     """
 
+    __slots__ = (
+        "_begun_us",
+        "_content",
+        "_first_us",
+        "_frames",
+        "_gaps",
+        "_is_thought",
+        "_latest_us",
+        "_model",
+        "_place",
+        "_thoughts",
+        "_told",
+        "_told_at",
+        "calls",
+    )
+
     def __init__(self, model: ModelTally, begun_us: int) -> None:
         self.calls = SentCalls()
         self._model = model

@@ -80,10 +80,12 @@ class H1Response:
         "connection",
         "idle_ms",
         "spell",
+        "write",
     )
 
     def __init__(self, connection: Connection, request: http.Request, endings: Endings) -> None:
         self.connection = connection
+        self.write: Callable[[bytes], None] = connection.write
         self.spell: Callable[[bytes], bytes] = _as_it_is
         self.idle_ms: int | None = None
         """For how long the connection may be idle after it."""
@@ -153,9 +155,7 @@ class H1Response:
             self._others += len(chunks.END)
             data += chunks.END
         if data:
-            connection = self.connection
-            connection.written_bytes += len(data)
-            connection.transport.write(data)
+            self.write(data)
 
     def end(self, close: Close) -> Ending:
         """See `Response.end`."""
