@@ -57,7 +57,7 @@ class Lines:
             return self._lines[mark:]
 
     def wait_for(
-        self, pattern: str | re.Pattern[str], *, since: int = 0, timeout: float = 10.0
+        self, pattern: str | re.Pattern[str], *, since: int = 0, timeout: float = 30.0
     ) -> re.Match[str]:
         """The first match at or after a mark; `timeout` in seconds.
 

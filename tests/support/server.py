@@ -19,7 +19,7 @@ CONSOLE = (str(BIN / "inference-lab"), "serve")
 ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[^:/\s]+):(?P<port>\d+)")
 
 
-def eventually(what: Callable[[], bool], timeout: float = 10.0) -> bool:
+def eventually(what: Callable[[], bool], timeout: float = 30.0) -> bool:
     """Poll something the kernel gives no event for (/proc figures), within a deadline."""
     deadline = time.monotonic() + timeout
     while not (good := what()) and time.monotonic() < deadline:
