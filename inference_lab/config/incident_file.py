@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from inference_lab.config.toml_reading import Table, convert, cut, fitted, join_key, read_toml, show_value
 from inference_lab.console import UserError
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.stream.events import Pause

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from inference_lab.core.apis.dialects import DIALECTS
-from inference_lab.core.faults.axes import AXES
-from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.death import AXES, HEALTHY
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.values import Choice, Integer, IntegerOrHeader, Signed, SubChoice
 from tests.reference_model.contract import CHAT, COMPLETIONS

@@ -11,7 +11,7 @@ import pytest
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.faults.applies import why_invisible as without_effect_on
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.oracle import Kind, verify

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from inference_lab.core.faults.applies import UNSEEN, needs_http_1_1
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.stream.chunks import Spelled, shown
 from inference_lab.core.stream.events import Frame, Head
-from inference_lab.core.stream.http_1_0 import UNSEEN, needs_http_1_1
 from tests.reference_model.contract import CHAT
 from tests.support.axes_scripts import played, served
 from tests.support.axes_values import ON_LEGS, PAIRED, changes_of, directive_of, settings_for, values_of

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.core.faults.axes import AXES
-from inference_lab.core.faults.leg_keys import LEG_KEYS
+from inference_lab.core.faults.death import AXES, LEG_KEYS
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.faults.values import Choice, Flag, SubChoice
 from tests.reference_model.contract import CHAT, COMPLETIONS

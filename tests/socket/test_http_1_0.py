@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.core.faults.applies import UNSEEN
 from inference_lab.core.faults.modes import MODES as TABLE
-from inference_lab.core.stream.http_1_0 import UNSEEN
 from tests.reference_model.contract import (
     ABRUPT_FIN,
     CHAT,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inference_lab.core.faults.axes import AXES
-from inference_lab.core.faults.death import HEALTHY
-from inference_lab.core.faults.leg_keys import LEG_KEYS
+from inference_lab.core.faults.death import AXES, HEALTHY, LEG_KEYS
 from inference_lab.core.faults.values import Choice, Flag
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import msgspec
 from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.apis.contract import PLAIN, Counts, Form, StreamWriter, quote
 from inference_lab.core.apis.dialects import LAB
-from inference_lab.core.apis.errors import VARIANTS, said_by_error
+from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.stream.events import (
     NOTHING,
     SAID_DONE,
@@ -28,6 +28,7 @@ from inference_lab.core.stream.events import (
     finished,
     said_of,
 )
+from inference_lab.core.stream.read_back import said_by_error
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:

@@ -6,17 +6,13 @@ that server sends `[DONE]` behind it. Every block ends with a blank line but the
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.stream.read_back import said_in
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from inference_lab.core.stream.events import Said
 
 DEFAULT_MESSAGE: Final = "simulated upstream failure"
 DEFAULT_CODE: Final = 500
@@ -149,13 +145,6 @@ VARIANTS: Final[Mapping[str, Variant]] = {
     "raw_html": Variant(_HTML, "a proxy's error page"),
     "plain": Variant("data: %m\n\n", "text where JSON belongs"),
 }
-
-
-@lru_cache(maxsize=256)  # most deaths have the same few
-def said_by_error(block: bytes, *, is_first: bool) -> Said:
-    """What an error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
-    before = () if is_first else (b":\n\n",)
-    return said_in((*before, block))[-1]
 
 
 def _json(value: object) -> str:

@@ -18,21 +18,19 @@ from inference_lab.core.faults.death import (
     DEFAULTS,
     HEALTHY,
     NONE,
+    SPELLING_KEYS,
+    STREAM_KEYS,
+    STREAM_KEYS_BUT_AT,
+    STREAM_ONLY_KEYS,
     STREAMED,
     UNLIMITED,
+    UNSEEN_KEYS,
+    WHOLE_CLOSES,
     Death,
     at_defaults,
 )
 from inference_lab.core.faults.leg_keys import leg_key
 from inference_lab.core.faults.silence import beats_count, hangs_with_beats, has_beats
-from inference_lab.core.faults.streaming import (
-    STREAM_KEYS,
-    STREAM_KEYS_BUT_AT,
-    STREAM_ONLY_KEYS,
-    UNSEEN_KEYS,
-    WHOLE_CLOSES,
-)
-from inference_lab.core.stream.sse import KEYS as SSE_KEYS
 
 COUNTED_FRAMES: Final = 100_000
 """The longest script that is counted, or collected whole, before it is sent."""
@@ -78,7 +76,7 @@ def _countable(death: Death) -> bool:
 
 def _is_plain(death: Death) -> bool:
     """Whether frames are spelled as they are by default and each is a chunk."""
-    return at_defaults(death, (*SSE_KEYS, "segment", "encoding"))
+    return at_defaults(death, (*SPELLING_KEYS, "segment", "encoding"))
 
 
 def _has_body(death: Death) -> bool:

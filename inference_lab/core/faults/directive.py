@@ -12,14 +12,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.apis.errors import VARIANTS
-from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.constraints import broken
-from inference_lab.core.faults.death import HEALTHY, LABELS, NONE, STREAMED, Death
+from inference_lab.core.faults.death import (
+    AXES,
+    HEALTHY,
+    LABELS,
+    NONE,
+    OPENED_KEYS,
+    STREAM_KEYS,
+    STREAMED,
+    WHOLE_CLOSES,
+    Death,
+    at_defaults,
+)
 from inference_lab.core.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.core.faults.modes import BASIC_MODES, MODES, OK, Mode
-from inference_lab.core.faults.streaming import acts_without_stream
 from inference_lab.core.faults.values import Choice, Code, Flag, Kind, Signed, Sub, SubChoice, Text, Value
 
 if TYPE_CHECKING:
@@ -112,7 +122,18 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     @property
     def acts_without_stream(self) -> bool:
         """Whether it has an effect on a request that asked for no stream."""
-        return acts_without_stream(self.death) if self.incident is None else not self.incident.needs_stream
+        if self.incident is not None:
+            return not self.incident.needs_stream
+        death = self.death
+        if death.status != HEALTHY.status or death.at == "request":
+            return True
+        if death.answer_as not in {HEALTHY.answer_as, "json"}:
+            return True
+        acts = death.ttft_ms > 0 or death.strict_params
+        if death.answer_as == "json":  # which is the answer that such a request gets anyway
+            return acts or not at_defaults(death, OPENED_KEYS)
+        is_plain = at_defaults(death, STREAM_KEYS)
+        return acts and is_plain and death.dialect in {None, LAB.name} and death.close in WHOLE_CLOSES
 
     @property
     def given_delay_ms(self) -> int | None:

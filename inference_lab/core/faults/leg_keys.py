@@ -9,51 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.core.faults.death import HEALTHY, LABELS, NONE, Death, changed
+from inference_lab.core.faults.axis import Phase
+from inference_lab.core.faults.death import HEALTHY, LABELS, LEG_KEYS, NONE, Death, changed, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from inference_lab.core.faults.values import Value
 
-LEG_KEYS: Final = (
-    "overlap",
-    "skip",
-    "restart",
-    "bos_shift",
-    "role_again",
-    "instant_stop",
-    "reject",
-)
-
-CONTENT_KEYS: Final = (
-    "after_chunks",
-    "content",
-    "reasoning_key",
-    "tokens_per_frame",
-    "frame_bytes",
-    "tear",
-    "malformed",
-    "sequence",
-    "then",
-    "pause_ms",
-    "rest_delay_ms",
-    "text_in_finish",
-    "finish",
-    "empty_finish",
-)
-"""What shapes content frames."""
-
 # What a death's own content and tail give way to where a leg has neither.
 _CONTENT_AND_TAIL: Final = (
-    *CONTENT_KEYS,
-    "error",
-    "code",
-    "message",
-    "type",
-    "done",
-    "close",
-    "idle_ms",
+    *keys_of(Phase.CONTENT, Phase.ERROR, Phase.TERMINAL, Phase.END),
     "chunk_error",
     "heartbeat",
     "usage_off_by",

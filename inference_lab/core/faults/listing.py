@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from inference_lab.core.apis.errors import VARIANTS
-from inference_lab.core.faults.axes import AXES
 from inference_lab.core.faults.constraints import CONSTRAINTS
-from inference_lab.core.faults.death import HEALTHY, UNLIMITED
+from inference_lab.core.faults.death import (
+    AXES,
+    HEALTHY,
+    STREAM_KEYS,
+    STREAM_KEYS_BUT_AT,
+    STREAM_ONLY_KEYS,
+    UNLIMITED,
+    UNSEEN_KEYS,
+)
 from inference_lab.core.faults.directive import spelled
 from inference_lab.core.faults.modes import MODES, OK
-from inference_lab.core.faults.streaming import STREAM_KEYS, STREAM_KEYS_BUT_AT, STREAM_ONLY_KEYS, UNSEEN_KEYS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Unplanned(str, Enum):
-    """The endings that no death asks for; those that one may ask for are `faults.axes.CLOSES`."""
+    """The endings that no death asks for; those that one may ask for are `faults.death.CLOSES`."""
 
     CLIENT_LEFT = "client_left"
     READER_TIMEOUT = "reader_timeout"

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from inference_lab.core.faults.axes import CLOSES
-from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.death import CLOSES, Close
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
 from inference_lab.core.journal.bounds import cut
 from inference_lab.core.journal.endings import Unplanned

@@ -1,7 +1,7 @@
 """Transfer coding as HTTP/1 spells it: chunks, whole and broken, for what a script only names.
 
 Pure, and used by whoever shows a script as bytes: the transport, the preview, tests. HTTP/1.0 has no chunks; there the
-same events are their data, and what only chunks can show is refused before (`http_1_0`).
+same events are their data, and what only chunks can show is refused before (`faults/applies.py`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +65,13 @@ def heard_in(blocks: Sequence[bytes], blanks: int, sample: str) -> Heard:
 def said_in(blocks: Iterable[bytes]) -> tuple[Said, ...]:
     """What each block of a body says."""
     return _read(blocks)[1]
+
+
+@lru_cache(maxsize=256)  # most deaths have the same few
+def said_by_error(block: bytes, *, is_first: bool) -> Said:
+    """What an error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
+    before = () if is_first else (b":\n\n",)
+    return said_in((*before, block))[-1]
 
 
 def _read(blocks: Iterable[bytes], start: int = 0) -> tuple[Reader, tuple[Said, ...]]:

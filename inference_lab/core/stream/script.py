@@ -13,7 +13,7 @@ import msgspec
 
 from inference_lab.core.apis.dialects import LAB, Dialect
 from inference_lab.core.faults.constraints import COUNTED_FRAMES
-from inference_lab.core.faults.death import HEALTHY, Close, Death, at_defaults, changed
+from inference_lab.core.faults.death import HEALTHY, SPELLING_KEYS, Close, Death, at_defaults, changed
 from inference_lab.core.stream import framing, sse
 from inference_lab.core.stream.answer_frames import AnswerFrames
 from inference_lab.core.stream.content import Cut, bursts
@@ -65,10 +65,10 @@ _ENDINGS: Final[dict[str, tuple[Stub | Trailers | None, Close]]] = {
 }
 _TRAILERS: Final = Trailers(((b"x-inference-lab-trailer", b"late"),))
 
-_FRAME_KEYS: Final = (*sse.KEYS, "tear", "segment", "encoding", "chunk_error", "length")
+_FRAME_KEYS: Final = (*SPELLING_KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
 
-_KEYS_OF_ALL_FRAMES: Final = (*sse.KEYS, "segment", "empty_finish")
+_KEYS_OF_ALL_FRAMES: Final = (*SPELLING_KEYS, "segment", "empty_finish")
 """The axes that act on all frames alike, `final_blank` and some segments on whichever there are."""
 
 MOST_WHOLE_BYTES: Final = 16 * 1024 * 1024

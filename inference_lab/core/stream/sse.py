@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
+from inference_lab.core.faults.death import HEALTHY, SPELLING_KEYS, Death, at_defaults
 from inference_lab.core.stream.events import NOTHING, Draft, Frame, Long, Torn, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KEYS: Final = ("eol", "space", "multiline", "comments", "id", "retry", "bom", "final_blank", "spacing")
 """The axes that act here, on every frame alike but for `final_blank`."""
 
 _EOLS: Final = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
@@ -27,7 +26,7 @@ _LEADS: Final = (b"\xc3\xa9", b"\xc3\x89")  # é, É
 
 def respelled(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The events with their frames in the death's spelling of SSE, and a torn one cut."""
-    plain = at_defaults(death, KEYS)
+    plain = at_defaults(death, SPELLING_KEYS)
     if plain and death.tear == HEALTHY.tear:
         return events
     return _respelled(events, _Speller(death))

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE
-from inference_lab.core.faults.death import HEALTHY, Death, at_defaults
+from inference_lab.core.faults.death import HEALTHY, OPENED_KEYS, Death, at_defaults
 from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
-from inference_lab.core.faults.streaming import OPENED_KEYS
 from inference_lab.core.faults.values import Bare
 from inference_lab.core.stream.events import AN_ERROR, NOTHING, BodyEnd, Event, Frame, Head, Part, Said, Turn
 

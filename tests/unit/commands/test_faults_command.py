@@ -9,7 +9,7 @@ import pytest
 
 from inference_lab.commands.faults import main
 from inference_lab.core.apis.errors import VARIANTS
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.listing import modes
 from inference_lab.core.faults.modes import MODES

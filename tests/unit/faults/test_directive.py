@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.directive import (
     DirectiveError,
     fault_from_table,

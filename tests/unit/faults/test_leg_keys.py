@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.core.faults.death import HEALTHY
+from inference_lab.core.faults.death import HEALTHY, LEG_KEYS
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
-from inference_lab.core.faults.leg_keys import LEG_KEYS, REJECTIONS
+from inference_lab.core.faults.leg_keys import REJECTIONS
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
+from inference_lab.core.faults.values import Choice
 from inference_lab.core.oracle import Kind, verify
 from tests.support.lab import MODEL, MemoryLab, write
 from tests.support.resuming import events
@@ -387,3 +388,7 @@ def test_a_strict_server_refuses_fields_that_it_does_not_know(lab: MemoryLab, st
             assert got.status == 400
             assert got.error["message"] == "Unrecognized request argument supplied: custom"
             assert got.error["param"] == "custom"
+
+
+def test_every_rejection_that_may_be_asked_for_is_there() -> None:
+    assert AXES["reject"].kind.expected == Choice("none", *REJECTIONS).expected

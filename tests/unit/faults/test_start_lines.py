@@ -9,7 +9,7 @@ import pytest
 
 from inference_lab.config.models import load
 from inference_lab.console import UserError
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.values import Choice, Code, SubChoice, Text
 from tests.support.nonsense import NONSENSE
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inference_lab.core.faults.axes import AXES
+from inference_lab.core.faults.death import AXES
 from inference_lab.core.journal.filters import (
     EVERYTHING,
     Filter,
