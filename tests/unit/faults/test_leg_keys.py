@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.core.faults.death import HEALTHY, LEG_KEYS
+from inference_lab.core.faults.death import AXES, HEALTHY, LEG_KEYS
 from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.leg_keys import REJECTIONS
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table
