@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.request import LabRequest
-    from inference_lab.wire.response import Ending
 
 _log: Final = Logger()
 
@@ -59,27 +58,10 @@ class Player(Sent):
 
     # Thousands of them are looked at in turn, so what each takes in the processor's caches counts.
     __slots__ = (
-        "__weakref__",
-        "_burst",
-        "_cause",
-        "_close",
-        "_due_us",
-        "_ending",
-        "_every_us",
-        "_has_more",
-        "_next",
-        "_on_end",
-        "_over",
-        "_pacer",
-        "_paused",
-        "_response",
-        "_script",
-        "_seen_bytes",
-        "_slot",
-        "_stuck_since_us",
-        "_tokens",
-        "request",
-    )
+        "__weakref__", "_burst", "_cause", "_due_us", "_every_us", "_has_more", "_next", "_on_end", "_over",
+        "_pacer", "_response", "_script", "_seen_bytes", "_slot", "_stuck_since_us", "_tokens", "close",
+        "is_paused", "request",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -96,15 +78,14 @@ class Player(Sent):
         self._pacer = pacer
         self._on_end = on_end
         self._due_us = self._begun_us
-        self._paused = False
+        self.is_paused = False  # while its reader is slow
         self._next: Event | Spelled | None = None  # taken from the script, not carried out yet
         self._burst: list[bytes] | None = None  # that is under way, as it goes out
         self._every_us = 0  # between its frames; 0 where they wait for tokens
         self._slot: int | None = None  # waiting for a deadline
         self._has_more = False  # is due, and waits for a next turn
         self._tokens = 0  # produced by the engine and not used yet; negative while awaited
-        self._close: Close | None = None
-        self._ending: Ending | None = None
+        self.close: Close | None = None  # that its script has come to
         self._cause: Outcome | None = None  # why the response ends otherwise than its script says
         self._over = False
         self._seen_bytes: int | None = None  # see `stuck_us`
@@ -122,29 +103,19 @@ class Player(Sent):
         return self._response.body_bytes
 
     @property
-    def is_paused(self) -> bool:
-        """Whether it waits for its reader."""
-        return self._paused
-
-    @property
     def is_stalled(self) -> bool:
         """Whether it says nothing more, but for heartbeats, and does not end."""
-        return self._close is Close.HANG or self._told.hangs
-
-    @property
-    def close(self) -> Close | None:
-        """The ending that its script has come to, if it has."""
-        return self._close
+        return self.close is Close.HANG or self._told.hangs
 
     # -- what the consumer says (IPushProducer)
 
     def pauseProducing(self) -> None:  # noqa: N802 - IPushProducer
         """The reader is slow: write nothing more."""
-        self._paused = True
+        self.is_paused = True
 
     def resumeProducing(self) -> None:  # noqa: N802 - IPushProducer
         """The reader has caught up: write what has become due."""
-        self._paused = False
+        self.is_paused = False
         self._run()
 
     def stopProducing(self) -> None:  # noqa: N802 - IPushProducer
@@ -172,7 +143,7 @@ class Player(Sent):
 
     def stuck_us(self, now_us: int) -> int:
         """For how long the reader has taken nothing although something was there for it; 0 if nothing was."""
-        if self._ending is not None:
+        if self.close is not None:
             return 0  # the ending has its own patience
         if self._seen_bytes == self.body_bytes:
             return 0  # all of it was acknowledged at the last look, and nothing was written since
@@ -189,14 +160,14 @@ class Player(Sent):
     # -- playing
 
     def _run(self) -> None:
-        if self._slot is None and not self._has_more and self._tokens >= 0 and self._close is None:
+        if self._slot is None and not self._has_more and self._tokens >= 0 and self.close is None:
             self._play(self._pacer.now_us())
 
     def _deadline(self) -> None:
         """What was waited for is due: nearly always one frame of a paced burst, and another comes after it."""
         now_us = self._pacer.turn_us
         burst = self._burst
-        if burst is not None and not self._paused:
+        if burst is not None and not self.is_paused:
             place = self._place
             due_us = self._due_us + self._every_us
             if due_us > now_us and place + 1 < len(burst):
@@ -218,7 +189,7 @@ class Player(Sent):
             burst = self._burst
             if burst is None:
                 self._advance([], now_us)
-            elif not self._paused:
+            elif not self.is_paused:
                 data = self._take(burst, now_us)
                 if self._burst is None:
                     self._advance([data], now_us)
@@ -264,7 +235,7 @@ class Player(Sent):
         batch_bytes = sum(map(len, batch))
         while not self._over:
             event, self._next = self._next if self._next is not None else next(self._script), None
-            if self._paused and isinstance(event, (Frame, Burst, Spelled)):
+            if self.is_paused and isinstance(event, (Frame, Burst, Spelled)):
                 self._next = event
                 break
             if isinstance(event, Frame):
@@ -354,10 +325,10 @@ class Player(Sent):
         self._run()
 
     def _end(self, close: Close) -> None:
-        self._close = close
+        self.close = close
         # A stall may last for hours, and what is left of its script is a quarter of its memory.
         self._script = iter(())
-        self._ending = self._response.end(close)
+        self._response.end(close)
         if close is Close.STALE and not self._over:
             # All that was asked for has been sent: what the client does on the connection later is no part of it.
             self._finished(Outcome(close.ending))
@@ -366,17 +337,17 @@ class Player(Sent):
 
     def _connection_done(self, result: Failure | None) -> None:
         """The response was finished (None), or its connection was lost."""
-        ending = self._ending
-        if ending is not None and ending.lost_bytes:
-            text = f"reader made no progress: reset, {ending.lost_bytes} bytes lost"
+        made, lost_bytes = self._response.close, self._response.lost_bytes
+        if lost_bytes:
+            text = f"reader made no progress: reset, {lost_bytes} bytes lost"
             outcome = Outcome(text, Unplanned.READER_TIMEOUT)
         elif self._cause is not None:
             outcome = self._cause
-        elif self._close is not None and (result is None or (ending is not None and ending.carried_out)):
-            made = self._close if ending is None else ending.close
-            outcome = Outcome(made.ending, None if made is self._close else made.ending)
-        elif self._response.was_cut():  # by the channel, for what the client has sent
-            is_stale = self._close is Close.STALE
+        elif made is not None and (result is None or self._response.carried_out):
+            outcome = Outcome(made.ending, None if made is self.close else made.ending)
+        elif result is not None and self._response.peer(result) == "none":
+            # It was cut off by the channel, for what the client has sent.
+            is_stale = self.close is Close.STALE
             outcome = (
                 Outcome("stale: reset") if is_stale else Outcome("pipelined: reset", Unplanned.PIPELINED)
             )
@@ -392,7 +363,6 @@ class Player(Sent):
             self._pacer.forget(self._slot, self._deadline)
         if self._has_more:
             self._pacer.forget_soon(self._next_turn)
-        if self._ending is not None:
-            self._ending.stop()
+        self._response.over()
         self._model.further_us.sum_us += self.speaking_us
         self._on_end(self, outcome)

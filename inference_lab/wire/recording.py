@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
     from twisted.python.failure import Failure
-    from twisted.web.http_headers import Headers
+    from twisted.web.http import Request
 
     from inference_lab.core.journal.row import Peer
     from inference_lab.core.journal.sent import Leg
@@ -50,30 +50,17 @@ class Rows(Protocol):
         """Take rows; at once, and never failing. Those whose numbers are `awaited` have ended and come once more."""
 
 
-class Recorded(Protocol):
-    """What is known of a request when its head is complete."""
-
-    method: bytes
-    path: bytes
-    clientproto: bytes
-    requestHeaders: Headers  # noqa: N815 - Twisted's name
-    response: Response
-
-    def getHost(self) -> Any:  # noqa: ANN401, N802 - Twisted's
-        """The address that it came to."""
-
-
 class Recording:
     """One request: what is known of it so far. The web layer tells what it finds out, by a row's field names."""
 
-    def __init__(self, recorder: Recorder, number: int, request: Recorded) -> None:
+    def __init__(self, recorder: Recorder, number: int, request: Request, response: Response) -> None:
         self._recorder = recorder
         self.number = number
         # One right behind the other: what comes later is told in milliseconds after both.
         self.begun_us = recorder.pacer.now_us()
         time_s = recorder.wall_seconds()
         self._is_over = False
-        self.response = request.response
+        self.response = response
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {}
@@ -255,14 +242,14 @@ class Recorder:
         self.has_ended = False
         """Nobody waits for anything any more: rows are handed over at once."""
 
-    def begin(self, request: Recorded) -> Recording | None:
-        """A recording of `request`, unless it looks at the server rather than ask it for something."""
+    def begin(self, request: Request, response: Response) -> Recording | None:
+        """A recording of `request` and its `response`, unless it looks at the server rather than asks of it."""
         path = request.path
         if path in {b"/health", b"/metrics"} or path.startswith(b"/lab/"):
             return None
-        self._settle_on(request.response.connection)
+        self._settle_on(response.connection)
         self._number += 1
-        recording = Recording(self, self._number, request)
+        recording = Recording(self, self._number, request, response)
         self._live.add(recording)
         return recording
 

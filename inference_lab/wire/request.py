@@ -45,19 +45,9 @@ class LabRequest(server.Request):
     # Python 3.11 keeps one table of names for all objects of a class while there are no more than 30: Twisted has 29,
     # and a table of each object's own is a kilobyte more.
     __slots__ = (
-        "_counted_bytes",
-        "_is_processed",
-        "_reader",
-        "_refusal",
-        "body_bytes",
-        "body_too_large",
-        "early",
-        "model",
-        "recording",
-        "response",
-        "streaming",
-        "trigger",
-    )
+        "_counted_bytes", "_is_processed", "_reader", "_refusal", "body_bytes", "body_too_large",
+        "early", "model", "recording", "response", "streaming", "trigger",
+    )  # fmt: skip
     channel: Any  # what it came by; everybody else asks its `response`
     site: Site  # type: ignore[assignment] # what Twisted types as its own
     response: Response
@@ -153,7 +143,7 @@ class LabRequest(server.Request):
         site = self.site
         self.response = self.channel.respond(self)
         if site.recorder is not None:
-            self.recording = site.recorder.begin(self)
+            self.recording = site.recorder.begin(self, self.response)
         if self.method == b"POST" and not self.early:
             site.line.enter(self._answer)
         else:

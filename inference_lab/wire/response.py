@@ -29,22 +29,6 @@ class Outcome(NamedTuple):
     lost: Failure | None = None
 
 
-class Ending:
-    """One ending in progress; `stop()` it when the connection is gone.
-
-    `close` is the ending that is really made, `carried_out` once the connection has been told to end, `lost_bytes` if
-    the reader was given up instead.
-    """
-
-    def __init__(self, close: Close) -> None:
-        self.close = close
-        self.carried_out = False
-        self.lost_bytes = 0
-
-    def stop(self) -> None:
-        """Leave nothing behind."""
-
-
 class Response(Protocol):
     """What goes out for a request, and what has become of it."""
 
@@ -52,6 +36,12 @@ class Response(Protocol):
     """Makes of a frame what goes out for it; once there is a head."""
     write: Callable[[bytes], None]
     """Sends what has been spelled, once `send` has sent the head."""
+    close: Close | None
+    """The ending that is really made, once it has begun."""
+    carried_out: bool
+    """Whether the connection has been told to end."""
+    lost_bytes: int
+    """What was lost because its reader was given up instead."""
 
     @property
     def connection(self) -> Hashable:
@@ -77,11 +67,11 @@ class Response(Protocol):
     def send(self, data: bytes, *, last: bool = False) -> None:
         """Send what has been spelled, after the head if that waits; `last`: with the end of the body."""
 
-    def end(self, close: Close) -> Ending:
+    def end(self, close: Close) -> None:
         """Begin its ending; nothing more is sent."""
 
     def over(self) -> None:
-        """It has been written, or never will be: what goes out from now on is another's."""
+        """It has been written, or never will be: what goes out from now on is another's, and no timer is left."""
 
     # -- whatever it has come to
 
@@ -101,13 +91,10 @@ class Response(Protocol):
     def held_bytes(self) -> int:
         """What this process still holds."""
 
-    def was_cut(self) -> bool:
-        """Whether the connection is gone because we dropped it."""
-
     # -- for its row
 
     def peer(self, reason: Failure) -> Peer:
-        """What the peer did to the connection, which is gone; `reason` is what a protocol was told."""
+        """What the peer did to the connection that is gone, `none` if we dropped it; `reason` is what we were told."""
 
     def facts(self) -> dict[str, int]:
         """Its bytes on the wire so far, as a row's fields."""

@@ -21,20 +21,9 @@ class Sent:
     """
 
     __slots__ = (
-        "_begun_us",
-        "_content",
-        "_first_us",
-        "_frames",
-        "_gaps",
-        "_is_thought",
-        "_latest_us",
-        "_model",
-        "_place",
-        "_thoughts",
-        "_told",
-        "_told_at",
-        "calls",
-    )
+        "_begun_us", "_content", "_first_us", "_frames", "_gaps", "_is_thought", "_latest_us", "_model",
+        "_place", "_thoughts", "_told", "_told_at", "calls",
+    )  # fmt: skip
 
     def __init__(self, model: ModelTally, begun_us: int) -> None:
         self.calls = SentCalls()

@@ -223,12 +223,6 @@ def lost_to(transport: Any, reason: Failure) -> Peer:  # noqa: ANN401
     return "fin" if cause.check(ConnectionDone) and not was_reset else "rst"
 
 
-def was_aborted(transport: Any) -> bool:  # noqa: ANN401
-    """Whether the connection is gone because we dropped it."""
-    loss = getattr(tcp_transport(transport), "loss", None)
-    return loss is not None and loss.reason.check(ConnectionAborted) is not None
-
-
 def can_reset(transport: Any) -> bool:  # noqa: ANN401
     """Whether the connection knows a reset at all: TCP does, Unix sockets and in-memory transports do not."""
     connection = tcp_transport(transport)

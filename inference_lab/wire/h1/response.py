@@ -10,7 +10,7 @@ from twisted.web.http_headers import Headers
 
 from inference_lab.core.stream import chunks
 from inference_lab.core.stream.events import Trailers
-from inference_lab.wire.response import Ending
+from inference_lab.wire.h1.endings import TcpEnding
 from inference_lab.wire.transport import (
     abort,
     buffered_bytes,
@@ -19,7 +19,6 @@ from inference_lab.wire.transport import (
     lost_to,
     unsent_bytes,
     unsent_now,
-    was_aborted,
     watch_unsent,
 )
 
@@ -66,31 +65,17 @@ def _as_it_is(data: bytes) -> bytes:
     return data
 
 
-class H1Response:
+class H1Response(TcpEnding):
     """See `Response`: the one to `request` on `connection`."""
 
-    __slots__ = (
-        "_before",
-        "_endings",
-        "_head",
-        "_in_chunks",
-        "_others",
-        "_request",
-        "_until",
-        "connection",
-        "idle_ms",
-        "spell",
-        "write",
-    )
+    __slots__ = ("_before", "_head", "_in_chunks", "_others", "_until", "idle_ms", "spell", "write")
 
     def __init__(self, connection: Connection, request: http.Request, endings: Endings) -> None:
-        self.connection = connection
+        super().__init__(connection, request, endings)
         self.write: Callable[[bytes], None] = connection.write
         self.spell: Callable[[bytes], bytes] = _as_it_is
         self.idle_ms: int | None = None
         """For how long the connection may be idle after it."""
-        self._endings = endings
-        self._request: http.Request | None = request  # which points back at us, until it is over
         self._before = connection.written_bytes
         self._until: int | None = None  # what the connection had written with its last byte; None before
         self._others = 0  # of these bytes, those of its head and its ordinary end
@@ -157,16 +142,9 @@ class H1Response:
         if data:
             self.write(data)
 
-    def end(self, close: Close) -> Ending:
-        """See `Response.end`."""
-        if self._request is None:  # its connection is gone
-            return Ending(close)
-        self._request.unregisterProducer()
-        return self._endings.end(self._request, self.connection, close)
-
     def over(self) -> None:
         """See `Response.over`."""
-        self._request = None
+        super().over()
         if self._until is None:
             self._until = self.connection.written_bytes
 
@@ -191,10 +169,6 @@ class H1Response:
     def held_bytes(self) -> int:
         """See `Response.held_bytes`."""
         return buffered_bytes(self.connection.transport)
-
-    def was_cut(self) -> bool:
-        """See `Response.was_cut`."""
-        return was_aborted(self.connection.transport)
 
     def peer(self, reason: Failure) -> Peer:
         """See `Response.peer`."""
