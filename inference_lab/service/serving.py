@@ -35,10 +35,10 @@ from inference_lab.storage.database import MEMORY, DatabaseError, prepare
 from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab, route_of
-from inference_lab.web.checks import Checks
 from inference_lab.web.journal_pages import JournalPages
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
+from inference_lab.web.turn import Turns
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
 from inference_lab.wire.h1.channel import LabSite
@@ -155,19 +155,19 @@ class Serving:
             pacer, tally, self.streams, served, self.store, None if shared is None else str(shared.metrics)
         )
         answers = Answers(
+            self.streams, attempts, wall_seconds=time.time, random_digits=lambda: secrets.token_hex(12)
+        )
+        turns = Turns(
+            models,
             self.streams,
-            attempts,
             directives=settings.directives,
-            wall_seconds=time.time,
-            random_digits=lambda: secrets.token_hex(12),
             max_streams=settings.max_streams,
             incidents=loaded.incidents,
         )
-        checks = Checks(models, directives=settings.directives, incidents=loaded.incidents)
         self._thread = Thread(reactor)
-        lab = Lab(models, checks, answers, attempts, self._metrics, self._pages, self._thread)
+        lab = Lab(turns, answers, self._metrics, self._pages, self._thread)
         self.site = LabSite(
-            lab.app.resource(),
+            lab.resource(),
             endings=endings,
             max_body_bytes=settings.max_body_bytes,
             max_bodies_bytes=settings.max_bodies_bytes,

@@ -9,11 +9,9 @@ import sqlite3
 import weakref
 from typing import TYPE_CHECKING, Final
 
-from inference_lab.core.errors import attempts_unavailable
 from inference_lab.core.identity import key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 MOST_PAGES: Final = 16_384
@@ -40,10 +38,14 @@ _DELETE: Final = (
 )
 
 
+class AttemptsError(Exception):
+    """Attempts cannot be counted; the message is the reason."""
+
+
 class Attempts:
     """Counts in a file in `folder`, which `prepare` has made, or in the memory of this process.
 
-    Every method raises ApiError, 503 `attempts_unavailable`, where it cannot count.
+    Every method raises AttemptsError where it cannot count.
     """
 
     def __init__(self, folder: Path | None = None, *, most_pages: int = MOST_PAGES) -> None:
@@ -72,7 +74,7 @@ class Attempts:
                 weakref.finalize(self, self._connection.close)
             return self._connection.execute(statement, values).rowcount
         except sqlite3.Error as error:
-            raise attempts_unavailable(str(error)) from None
+            raise AttemptsError(str(error)) from None
 
     def _open(self) -> sqlite3.Connection:
         connection = _connect(_MEMORY) if self._folder is None else _connect(_url(self._folder, "rw"))
@@ -106,25 +108,3 @@ def _connect(place: str) -> sqlite3.Connection:
     )
     connection.execute("PRAGMA synchronous = OFF")  # it need not outlive the machine
     return connection
-
-
-class Attempt:
-    """One request's part in the counts: what `FaultPlan.fault_for` asks."""
-
-    def __init__(self, attempts: Attempts, find_test: Callable[[], str | None], prompt: int) -> None:
-        self._attempts = attempts
-        self._find_test = find_test
-        self._prompt = prompt
-        self._taken: int | None = None
-
-    def take(self, place: int, times: int) -> bool:
-        """See `Attempts.take`."""
-        taken = self._attempts.take(self._find_test(), self._prompt, place, times)
-        if taken:
-            self._taken = place
-        return taken
-
-    def give_back(self) -> None:
-        """Undo what was counted, if anything was."""
-        if self._taken is not None:
-            self._attempts.give_back(self._find_test(), self._prompt, self._taken)

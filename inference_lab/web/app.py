@@ -4,39 +4,36 @@ from __future__ import annotations
 
 # werkzeug's router encodes a host with it, in the first request: without descriptors that import would fail.
 import encodings.idna  # noqa: F401
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from klein import Klein
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from inference_lab import __version__
-from inference_lab.core.apis.request import Common
 from inference_lab.core.apis.table import APIS
 from inference_lab.core.errors import ApiError, not_found
 from inference_lab.web.attempt_pages import forget_attempts
-from inference_lab.web.checks import whole_body
 from inference_lab.web.embeddings import Embeddings
 from inference_lab.web.fault_pages import fault_list, fault_page
 from inference_lab.web.helpers import Helpers
+from inference_lab.web.turn import whole_body
 from inference_lab.wire.turns import LARGE_BYTES, at_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from twisted.python.failure import Failure
-
     from inference_lab.core.apis.contract import Api
-    from inference_lab.storage.attempts import Attempts
-    from inference_lab.web.answer import Answer
-    from inference_lab.web.answers import Answers
-    from inference_lab.web.checks import Accepted, Checks
-    from inference_lab.web.directives import Directives
+    from inference_lab.core.faults.incident import Incidents
+    from inference_lab.web.answers import Answer, Answers
     from inference_lab.web.journal_pages import JournalPages
     from inference_lab.web.metrics_page import MetricsPage
-    from inference_lab.web.served import ServedModels
+    from inference_lab.web.turn import Turn, Turns
     from inference_lab.wire.request import LabRequest
     from inference_lab.wire.turns import Aside
 
@@ -48,7 +45,6 @@ _PREFLIGHT: Final = (
     ("access-control-max-age", "86400"),
 )
 
-_R = TypeVar("_R", bound=Common)
 _log: Final = Logger()
 
 
@@ -60,45 +56,46 @@ class Lab:
 
     def __init__(
         self,
-        models: ServedModels,
-        checks: Checks,
+        turns: Turns,
         answers: Answers,
-        attempts: Attempts,
         metrics: MetricsPage,
         journal: JournalPages | None = None,
         aside: Aside = at_once,
     ) -> None:
         self._aside = aside
-        self._models = models
+        self._models = models = turns.models
         self._metrics = metrics
         self._journal = journal
         self._helpers = Helpers(models)
-        self._checks = checks
+        self._turns = turns
         self._answers = answers
-        self._attempts = attempts
+
+    def resource(self) -> Resource:
+        """What the site asks: all routes."""
+        return _Entrance(self)
 
     # -- routes
 
-    def complete(self, request: LabRequest, api: Api[_R]) -> Answer | Deferred[Any]:
-        """Answer a request for a completion."""
+    def complete(self, request: LabRequest, api: Api[Any]) -> Answer:
+        """Answer a request of an API.
 
-        def read(*, ahead: bool) -> tuple[Accepted[_R], Directives]:
-            accepted = self._checks.accept(request, api)
-            asked = self._answers.read(request, api, accepted)
-            if ahead:
-                asked.look_ahead()
-            return accepted, asked
-
+        Raises:
+            ApiError: a check that failed.
+        """
         if request.body_bytes <= LARGE_BYTES or request.early:  # refused, and not held
-            return self._answers.answer(request, api, *read(ahead=False))
-        return self._aside(lambda: read(ahead=True)).addCallback(
-            lambda done: self._answers.answer(request, api, *done)
-        )
+            return self._answers.answer(request, self._turns.read(request, api))
+
+        def read() -> Turn:
+            turn = self._turns.read(request, api)
+            turn.look_ahead()
+            return turn
+
+        return self._aside(read).addCallback(lambda turn: self._answers.answer(request, turn))
 
     @app.route("/v1/embeddings", methods=["POST"])
     async def embeddings(self, request: LabRequest) -> bytes:
         """Answer a request for embeddings."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         raw = whole_body(request)
         if len(raw) <= LARGE_BYTES:
             asked = Embeddings(raw, self._models)
@@ -124,7 +121,7 @@ class Lab:
     def _help(
         self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]
     ) -> bytes | Deferred[bytes]:
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         raw = whole_body(request)
         if len(raw) <= LARGE_BYTES:
             return _json(request, answer(raw))
@@ -135,19 +132,19 @@ class Lab:
     @app.route("/v1/models", methods=["GET"])
     def models(self, request: LabRequest) -> bytes:
         """List the models."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         return _json(request, {"object": "list", "data": self._models.cards()})
 
     @app.route("/v1/models/<path:name>", methods=["GET"])
     def model(self, request: LabRequest, name: str) -> bytes:
         """Describe one model; its id may hold slashes."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         return _json(request, self._models.find(name).card())
 
     @app.route("/", methods=["GET"])
     def root(self, request: LabRequest) -> bytes:
         """Say what is here, to whoever looks with curl."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         models = [card["id"] for card in self._models.cards()]
         return _json(
             request,
@@ -157,30 +154,35 @@ class Lab:
     @app.route("/health", methods=["GET"])
     def health(self, request: LabRequest) -> bytes:
         """Say that the server is up."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         return _json(request, {"status": "ok"})
 
     @app.route("/metrics", methods=["GET"])
     def metrics(self, request: LabRequest) -> bytes:
         """Tell what has been counted, to Prometheus."""
-        self._checks.refuse_fault(request)
+        self._turns.refuse_fault(request)
         return self._metrics.page(request)
 
     @app.route("/lab/faults", methods=["GET"])
     def faults(self, request: LabRequest) -> bytes:
         """List the ways to die."""
-        return _json(request, fault_list(self._checks.accept_listing(request)))
+        return _json(request, fault_list(self._listing(request)))
 
     @app.route("/lab/faults/<path:directive>", methods=["GET"])
     async def fault(self, request: LabRequest, directive: str) -> bytes:
         """Show what a directive does, on chat, or with `?endpoint=completions` there."""
-        return _json(request, await fault_page(request, directive, self._checks.accept_listing(request)))
+        return _json(request, await fault_page(request, directive, self._listing(request)))
+
+    def _listing(self, request: LabRequest) -> Incidents:
+        """The incidents among the faults that a client may look at."""
+        self._turns.accept_look(request)
+        return self._turns.incidents
 
     @app.route("/lab/attempts", methods=["DELETE"])
     def attempts(self, request: LabRequest) -> bytes:
         """Forget how often elements with `times` have been met."""
-        self._checks.accept_look(request)
-        return _json(request, forget_attempts(request, self._attempts))
+        self._turns.accept_look(request)
+        return _json(request, forget_attempts(request, self._answers.attempts))
 
     @app.route("/lab/journal", methods=["GET"])
     async def journal(self, request: LabRequest) -> bytes:
@@ -198,7 +200,7 @@ class Lab:
         return await self._pages(request).delete(request)
 
     def _pages(self, request: LabRequest) -> JournalPages:
-        self._checks.accept_look(request)
+        self._turns.accept_look(request)
         assert self._journal is not None  # noqa: S101 - where clients may look, requests are recorded
         return self._journal
 
@@ -214,7 +216,7 @@ class Lab:
             raise not_found(request.path.decode(errors="backslashreplace"))
         allowed = ", ".join((*sorted(failure.value.valid_methods or ()), "OPTIONS"))
         if request.method == b"OPTIONS":
-            self._checks.refuse_fault(request)
+            self._turns.refuse_fault(request)
             return request.prepare_json(204, b"", (("access-control-allow-methods", allowed), *_PREFLIGHT))
         method = request.method.decode(errors="backslashreplace")
         message = f"{method} is not allowed here, expected {allowed}"
@@ -241,6 +243,65 @@ class Lab:
         return request.refuse(ApiError(500, "internal_error", "the server has a defect; its log says more"))
 
 
+class _Entrance(Resource):
+    """The way in: to Klein, past which the APIs' own paths go, since its routing takes as long as all checks."""
+
+    isLeaf = True
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__()
+        self._lab = lab
+        self._klein = lab.app.resource()
+
+    def render(self, request: LabRequest) -> Any:  # noqa: ANN401 - what Klein says
+        """Answer."""
+        api = _APIS_BY_PATH.get(request.path) if request.method == b"POST" else None
+        if api is None:
+            return self._klein.render(request)
+        try:
+            answer: Any = self._lab.complete(request, api)
+        except Exception:  # noqa: BLE001 - whatever it is, it is answered
+            answer = self._failed(request, Failure())
+        if isinstance(answer, Deferred):
+            self._wait(request, answer)
+        elif answer is not None:
+            request.write(answer)
+            request.finish()
+        return NOT_DONE_YET
+
+    def _wait(self, request: LabRequest, answer: Deferred[Any]) -> None:
+        is_over = False
+
+        def end(failure: Failure | None) -> None:
+            nonlocal is_over
+            is_over = True
+            if failure is not None:
+                answer.cancel()
+
+        def write(data: bytes | None) -> None:
+            if data is not None and not is_over:
+                request.write(data)
+                request.finish()
+
+        request.notifyFinish().addBoth(end)
+        failed: Deferred[Any] = answer.addErrback(lambda failure: self._failed(request, failure))
+        failed.addCallback(write)
+
+    def _failed(self, request: LabRequest, failure: Failure) -> Any:  # noqa: ANN401 - what Klein makes of them
+        if failure.check(ApiError):
+            return self._lab.refused(request, failure)
+        if failure.check(CancelledError):
+            return self._lab.client_left(request, failure)
+        return self._lab.internal_error(request, failure)
+
+
+def _for_klein(answer: Answer) -> bytes | Deferred[Any]:
+    """An answer that Klein does not finish where a script is being played."""
+    if isinstance(answer, Deferred):
+        return answer.addCallback(_for_klein)
+    return Deferred() if answer is None else answer
+
+
 def _json(request: LabRequest, payload: object) -> bytes:
     return request.prepare_json(200, msgspec.json.encode(payload))
 
@@ -248,10 +309,11 @@ def _json(request: LabRequest, payload: object) -> bytes:
 def add_api(api: Api[Any]) -> None:
     """Serve an API: its row in the table, and its route."""
 
-    def answer(lab: Lab, request: LabRequest) -> Answer | Deferred[Any]:
-        return lab.complete(request, api)
+    def answer(lab: Lab, request: LabRequest) -> bytes | Deferred[Any]:
+        return _for_klein(lab.complete(request, api))
 
     APIS[api.name] = api
+    _APIS_BY_PATH[api.path.encode()] = api
     Lab.app.route(api.path, methods=["POST"], endpoint=api.name)(answer)
     _WHOLE.add(api.path.encode())
 
@@ -271,6 +333,7 @@ _PREFIXES: Final = {
     for rule in Lab.app.url_map.iter_rules()
     if "<" in rule.rule
 }
+_APIS_BY_PATH: Final[dict[bytes, Api[Any]]] = {}
 _WHOLE = {rule.rule.encode() for rule in Lab.app.url_map.iter_rules() if "<" not in rule.rule}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from inference_lab.web.decide import counting
 from inference_lab.web.query import to_remove
 
 if TYPE_CHECKING:
@@ -20,4 +21,5 @@ def forget_attempts(request: LabRequest, attempts: Attempts) -> object:
         ApiError: 400 for a query that names nothing, or something else; 503 where nothing can be forgotten.
     """
     wanted = to_remove(request, "forget all attempts", _FILTERS)
-    return {"deleted": attempts.delete(test=wanted.test, prompt=wanted.prompt)}
+    with counting():
+        return {"deleted": attempts.delete(test=wanted.test, prompt=wanted.prompt)}

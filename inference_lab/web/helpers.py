@@ -65,7 +65,7 @@ class Helpers:
             raise invalid_prompt("prompt: give either prompt or messages")
         text = asked.prompt
         if text is None:
-            text = _render(served.style, asked, reasons=served.config.answer.reasoning > 0)
+            text = _render(served.model.template, asked, reasons=served.config.answer.reasoning > 0)
         return tokenized(
             text,
             max_model_len=served.config.context_limit_tokens,
@@ -88,7 +88,7 @@ class Helpers:
         if not asked.messages:
             raise invalid_request("messages: missing or empty, expected a list of messages", "messages")
         return rendered(
-            _render(served.style, asked, reasons=served.config.answer.reasoning > 0),
+            _render(served.model.template, asked, reasons=served.config.answer.reasoning > 0),
             asked.continuation_text or "",
             return_token_ids=asked.return_token_ids is not False,
             return_rendered=bool(asked.return_rendered),

@@ -4,79 +4,54 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inference_lab.core.apis.request import fields_of
 from inference_lab.core.faults.death import HEALTHY
-from inference_lab.core.faults.trigger import CONFIGURED
 from inference_lab.core.identity import key_text
-from inference_lab.core.journal.calls import arguments_so_far, calls_in
-from inference_lab.core.journal.parameters import parameters_of
-from inference_lab.core.journal.row import Engine, ignored_in
+from inference_lab.core.journal.calls import arguments_so_far
+from inference_lab.core.journal.row import Engine
 from inference_lab.core.journal.sent import Leg
+from inference_lab.web.decide import CONFIGURED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inference_lab.core.answer.position import Position
-    from inference_lab.core.answer.templates import Format
     from inference_lab.core.apis.contract import Api
-    from inference_lab.core.apis.request import Common
     from inference_lab.core.faults.directive import Fault
-    from inference_lab.core.faults.trigger import Trigger
+    from inference_lab.web.decide import Decision
+    from inference_lab.web.turn import Turn
     from inference_lab.wire.engine_driver import Ticket
-    from inference_lab.wire.request import LabRequest
+    from inference_lab.wire.recording import Recording
 
 
-def tell_of_body(request: LabRequest, values: Mapping[str, Any], kind: type[Common]) -> None:
-    """What was asked for, before it is judged: `values` are the body's members."""
-    if request.recording is None:
-        return
-    model = values.get("model")
-    request.recording.tell(
-        model=model if isinstance(model, str) else None,
-        stream=values.get("stream") is True,
-        parameters=parameters_of(values),
-        history_calls=calls_in(values.get("messages")),
-        ignored=ignored_in(values, fields_of(kind)),
-    )
-
-
-def tell_of_answer(
-    request: LabRequest, style: Format, position: Position, trigger: Trigger, test: Callable[[], str | None]
-) -> None:
+def tell_of_answer(recording: Recording, turn: Turn, decision: Decision) -> None:
     """What answers it, and from which place of the answer on."""
-    if request.recording is None:
-        return
-    source, progress = trigger.source, position.progress
-    planned = source in {"header", "prompt", CONFIGURED}
-    fault = trigger.fault
-    request.recording.tell(
-        test=test(),
+    position, progress, fault = turn.asked.prompt.position, turn.progress, decision.fault
+    planned = decision.source in {"header", "prompt", CONFIGURED}
+    recording.tell(
+        test=turn.test,
         prompt=key_text(position.key),
         tag=position.tag,
         progress=progress,
-        trigger=trigger.word,
+        trigger=decision.source,
         fault=("ok" if fault is None else fault.canonical()) if planned else None,
-        leg=trigger.leg if trigger.leg is not None else (None if progress else 0),
+        leg=decision.leg if decision.leg is not None else (None if progress else 0),
         ending_asked=HEALTHY.close if fault is None else fault.death.close,
     )
     incident = None if fault is None else fault.incident
     heard = None if incident is None else incident.heard
     index = position.place.index if progress else 0
-    request.recording.answers(
+    recording.answers(
         Leg(
-            start=None if trigger.echo is not None else _start(progress, fault),
+            start=None if decision.echo is not None else _start(progress, fault),
             progress=progress,
-            arguments_before=arguments_so_far(style, position.region),
+            arguments_before=arguments_so_far(turn.asked.model.template, position.region),
             are_words_known=heard is None or heard.are_words_of(position.tag, index),
             is_end_known=heard is None or heard.is_readable,
         )
     )
 
 
-def tell_of_id(request: LabRequest, api: Api[Any], completion_id: str) -> None:
+def tell_of_id(recording: Recording, api: Api[Any], completion_id: str) -> None:
     """What ids of the answer's calls are made of; raw text has none."""
-    if request.recording is not None and not api.is_raw:
-        request.recording.identifies(completion_id)
+    if not api.is_raw:
+        recording.identifies(completion_id)
 
 
 def _start(progress: int, fault: Fault | None) -> int | None:
@@ -92,11 +67,10 @@ def _start(progress: int, fault: Fault | None) -> int | None:
     return 0 if death.restart else progress + death.skip - death.overlap
 
 
-def tell_of_engine(request: LabRequest, ticket: Ticket) -> None:
+def tell_of_engine(recording: Recording, ticket: Ticket) -> None:
     """Have the engine asked for its times when the response is over."""
-    if request.recording is not None:
-        begun_us = request.recording.begun_us
-        request.recording.reads(lambda: {"engine": _engine(ticket, begun_us)})
+    begun_us = recording.begun_us
+    recording.reads(lambda: {"engine": _engine(ticket, begun_us)})
 
 
 def _engine(ticket: Ticket, begun_us: int) -> Engine:

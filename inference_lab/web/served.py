@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from inference_lab.config.models import ServedModel
-from inference_lab.core.answer.templates import FORMATS, Format
-from inference_lab.core.apis.dialects import DIALECTS, Dialect
+from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.errors import ApiError
 from inference_lab.core.identity import FIXED_CREATED
+from inference_lab.core.stream.assemble import Model
 from inference_lab.wire.engine_driver import Engine
 from inference_lab.wire.tally import ModelTally
 
@@ -18,22 +20,26 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-class Served(msgspec.Struct, frozen=True):
+class Served(msgspec.Struct, frozen=True, dict=True):
     """A model that is served: its configuration and its engine."""
 
     config: ServedModel
     engine: Engine
     tally: ModelTally
 
-    @property
-    def style(self) -> Format:
-        """Its chat template and raw markup."""
-        return FORMATS[self.config.format]
-
-    @property
-    def dialect(self) -> Dialect:
-        """How it writes its streams, unless a fault has another dialect."""
-        return DIALECTS[self.config.dialect]
+    @cached_property
+    def model(self) -> Model:
+        """What answers are made of."""
+        config = self.config
+        return Model(
+            name=config.name,
+            template=FORMATS[config.format],
+            dialect=DIALECTS[config.dialect],
+            reasoning_words=config.answer.reasoning,
+            answer_words=config.answer.tokens,
+            calls=config.answer.calls,
+            context_limit_tokens=config.context_limit_tokens,
+        )
 
     def card(self) -> dict[str, Any]:
         """Its entry in the list of models; `max_model_len` as vLLM has it."""

@@ -10,14 +10,13 @@ import pytest
 
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.apis.errors import VARIANTS
-from inference_lab.core.faults.applies import why_invisible as without_effect_on
 from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.directive import parse_directive
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.oracle import Kind, verify
 from inference_lab.core.stream.events import Frame
 from tests.reference_model.contract import CHAT, COMPLETIONS
-from tests.support.axes_scripts import API_OF, script_of
+from tests.support.axes_scripts import script_of
 from tests.support.lab import MODEL, MemoryLab, write
 
 if TYPE_CHECKING:
@@ -152,8 +151,6 @@ def wrong_of(fault: str, path: str) -> bool | None:
     """Whether a death is called wrong though it tells no lie, or not called so though it does; None: it is refused."""
     try:
         death = parse_directive(fault).death
-        if without_effect_on(death, api=API_OF[path], secure=True, counts=True):
-            return None
         verdict = death_judged(msgspec.structs.replace(death, close="fin"), path)
     except ValueError:
         return None

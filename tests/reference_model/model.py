@@ -144,21 +144,23 @@ class _Model(Frames):
         return Response(body, end, status, headers)
 
     def whole(self) -> bytes:
-        text = "".join(word(self.stream.tag, index) for index in range(self.answer.words))
+        begins = self.answer.begins if self.get("restart", "false") == "false" else 0
+        words = range(begins, begins + self.answer.words)
+        text = "".join(word(self.stream.tag, index) for index in words)
         choice: dict[str, object] = {"index": 0}
         if self.stream.chat:
             choice["message"] = {"role": "assistant", "content": text}
         else:
             choice |= {"text": text, "logprobs": None}
         choice["finish_reason"] = self.answer.finish
-        prompt, words = self.answer.prompt_tokens, self.answer.words
+        prompt, said = self.answer.prompt_tokens, self.answer.words
         document = {
             "id": self.stream.ident,
             "object": "chat.completion" if self.stream.chat else "text_completion",
             "created": self.stream.created,
             "model": self.stream.model,
             "choices": [choice],
-            "usage": {"prompt_tokens": prompt, "completion_tokens": words, "total_tokens": prompt + words},
+            "usage": {"prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said},
         }
         return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 

@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from inference_lab.core.answer.answer import Limits
-from inference_lab.core.answer.position import locate, restarted
+from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import LAB
-from inference_lab.core.apis.contract import Completion, Form
-from inference_lab.core.apis.dialects import DIALECTS
+from inference_lab.core.apis.contract import Completion, Prompt
+from inference_lab.core.apis.request import Common, StreamOptions
 from inference_lab.core.apis.table import APIS
-from inference_lab.core.faults.applies import why_invisible as without_effect_on
+from inference_lab.core.faults.applies import why_invisible
 from inference_lab.core.faults.death import Close, Death
-from inference_lab.core.faults.directive import DirectiveError, parse_directive
+from inference_lab.core.faults.directive import DirectiveError, Fault, parse_directive
 from inference_lab.core.faults.leg_keys import on_leg
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.stream.assemble import Asked, Model, script
 from inference_lab.core.stream.chunks import Spelled, shown
-from inference_lab.core.stream.events import NOTHING, Event, Frame, Head, single
-from inference_lab.core.stream.script import fault_script
-from inference_lab.core.stream.source import AnswerSource, answer_of
+from inference_lab.core.stream.events import Event, Frame, Head, single
 from tests.reference_model.contract import CHAT, COMPLETIONS, Stream, word
 from tests.reference_model.frames import Answer
-from tests.reference_model.model import Response, respond
+from tests.reference_model.model import Response
 from tests.support.axes_values import directive_of
-
-if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from inference_lab.core.stream.events import Said, Turn
 
 WORDS, PROMPT_TOKENS, REASONING = 10, 5, 4
 FRESH = locate(LAB, "p266")
 PASSED_ON = 5
 LEG = locate(LAB, "p266" + "".join(word("qu", index) for index in range(PASSED_ON)))
 """Where a request stands that asks for the rest of an answer."""
-CALL = CallTarget("get_current_weather", "location")
 API_OF = {api.path: api for api in APIS.values()}
 IDENTS = {CHAT: "chatcmpl-0", COMPLETIONS: "cmpl-0"}
 ENDS = {
@@ -58,11 +48,6 @@ def answer_for(endpoint: str, *, leg: bool = False) -> Answer:
     return Answer(stream, WORDS, "length", PROMPT_TOKENS, begins=PASSED_ON if leg else 0, reasons=REASONING)
 
 
-def whole_of(endpoint: str) -> Generator[Turn, None, tuple[bytes, Said]]:
-    yield from ()
-    return respond("json_200", answer_for(endpoint)).wire, NOTHING
-
-
 def script_of(
     death: Death, endpoint: str, *, leg: bool = False, streaming: bool = True, most: int = 600
 ) -> list[Event]:
@@ -70,23 +55,13 @@ def script_of(
     api = API_OF[endpoint]
     position = replace(LEG if leg else FRESH, is_raw=api.is_raw)
     if leg:
-        found = on_leg(death, PASSED_ON)
+        found = on_leg(death, is_later=True)
         assert found is not None
         death = found
-    if death.restart:
-        position = restarted(LAB, position)
-    plan = answer_of(LAB, position, death, Limits(reasoning_words=REASONING, max_tokens=WORDS))
-    completion, dialect = Completion(IDENTS[endpoint], 1, "m"), DIALECTS[death.dialect or "lab"]
-    events = single(
-        fault_script(
-            death,
-            partial(api.writer, completion, dialect),
-            AnswerSource(LAB, position, plan, death, call=CALL),
-            form=Form(usage_asked=True, prompt_tokens=PROMPT_TOKENS),
-            whole=lambda: whole_of(endpoint),
-            streaming=streaming,
-        )
-    )
+    body = Common(stream=streaming, stream_options=StreamOptions(include_usage=True), max_tokens=WORDS)
+    prompt = Prompt([0] * PROMPT_TOKENS, position, thinking=True)
+    asked = Asked(api, body, prompt, Model(name="m", reasoning_words=REASONING))
+    events = single(script(asked, Fault("ok", (), death), Completion(IDENTS[endpoint], 1, "m")))
     return list(islice(events, 60_000 if death.segment in {"byte", "crlf"} else most))
 
 
@@ -126,8 +101,9 @@ def served(
     directive = directive_of(settings)
     try:
         fault = parse_directive(directive)
-        reason = without_effect_on(fault.death, api=API_OF[endpoint], secure=True, counts=True)
-        return None if reason else script_of(fault.death, endpoint, leg=leg, streaming=streaming)
+        if why_invisible(fault, api=API_OF[endpoint], counts=True) is not None:  # whatever the leg
+            return None
+        return script_of(fault.death, endpoint, leg=leg, streaming=streaming)
     except ValueError as error:
         reason = str(error)
         from_table = isinstance(error, DirectiveError)

@@ -11,9 +11,9 @@ from inference_lab.config.models import load
 from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
-from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
+from inference_lab.web.turn import Turns
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.h1.endings import Endings
@@ -96,28 +96,24 @@ class MemoryLab:
         self._recorder = recorder = Recorder(pacer, self.handed_over, lambda: 1_800_000_000.5)
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
         loaded = load(str(folder), None)
-        incidents = loaded.incidents
         served = [
             Served(model, ConstantLatency(pacer, ttft_us=ttft_us, itl_us=0), ModelTally(model.name))
             for model in loaded.models
         ]
         models = ServedModels(served)
         streams = Streams(pacer, reader_timeout_us=300_000_000)
-        attempts = attempts or Attempts()
         answers = Answers(
             streams,
-            attempts,
-            directives=directives,
-            incidents=incidents,
+            attempts or Attempts(),
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
         tally = Tally()
         metrics = MetricsPage(pacer, tally, streams, served, None)
-        checks = Checks(models, directives=directives, incidents=incidents)
-        lab = Lab(models, checks, answers, attempts, metrics, aside=aside)
+        turns = Turns(models, streams, directives=directives, incidents=loaded.incidents)
+        lab = Lab(turns, answers, metrics, aside=aside)
         self.site = LabSite(
-            lab.app.resource(),
+            lab.resource(),
             endings=endings,
             max_body_bytes=2**24,
             max_bodies_bytes=max_bodies_bytes,

@@ -7,7 +7,7 @@ so that a content frame costs one concatenation, whatever the dialect.
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _PLACE: Final = re.compile(r"(\$[A-Z]+)")
 _ROLE: Final = b',"role":"assistant"'
 _TERMINAL: Final = (Frame(b"data: [DONE]\n\n", said=SAID_DONE, part=Part.TERMINAL),)
+_ID: Final = b"\0"
+"""Stands for the id while an envelope is taken apart: JSON has no such byte."""
 _ZERO: Final = Counts(0, 0)
 
 
@@ -58,11 +60,13 @@ def _filled(parts: tuple[bytes, ...], values: Mapping[bytes, bytes]) -> bytes:
     return b"".join([values.get(part, b"") if part[:1] == b"$" else part for part in parts])
 
 
-@cache
-def _around_choices(envelope: str) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
-    """The parts of an envelope before its choices and after them, without its closing brace."""
+@lru_cache(maxsize=256)
+def _around_choices(envelope: str, created: int, model: str) -> tuple[list[bytes], list[bytes]]:
+    """An envelope before its choices and after them, without its closing brace, in pieces that the id goes between."""
     head, _, tail = envelope.partition("$CHOICES")
-    return _split(head), _split(tail.removesuffix("}"))
+    values = {b"$ID": _ID, b"$CREATED": b"%d" % created, b"$MODEL": quote(model)}
+    before, after = (_filled(_split(part), values) for part in (f"data: {head}", tail.removesuffix("}")))
+    return before.split(_ID), after.split(_ID)
 
 
 @cache
@@ -79,23 +83,23 @@ class ChoicesWriter(StreamWriter):
     its raw text.
     """
 
+    row: str
+    """The endpoint's part of a dialect's row."""
+
     def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
         super().__init__(completion, dialect, form)
-        self._frames = frames = self._row(dialect)
+        self._frames: Frames = getattr(dialect, self.row)
+        frames = self._frames
         with_null = dialect.usage_null == "always" or (dialect.usage_null == "asked" and form.usage_asked)
         self._close = b',"usage":null}\n\n' if with_null or form.usage_in_each == "null" else b"}\n\n"
         self._head, self._tail = self._around(frames.envelope)
-        before, after = self._content(b"")
+        content = self._with_finish(frames.content) if form.empty_finish else frames.content
+        before, after = _around_said(content, b"")
         self._before = self._head + b"[" + before
         self._after = after + b"]" + self._tail + self._close
         self.has_opening = frames.role is not None
         self.is_first_alike = "$ROLE" not in frames.content
         self._is_plain = form.prompt_ids is None and form.usage_in_each not in {"zero", "so_far"}
-
-    @staticmethod
-    def _row(dialect: Dialect) -> Frames:
-        """The endpoint's part of a dialect's row."""
-        raise NotImplementedError
 
     def _said(self, piece: Piece) -> bytes:
         """What stands in a choice for a piece."""
@@ -210,13 +214,10 @@ class ChoicesWriter(StreamWriter):
 
     def _around(self, envelope: str) -> tuple[bytes, bytes]:
         """What stands before the choices and after them, without the last brace."""
-        head, tail = _around_choices(envelope)
-        values = {
-            b"$ID": quote(self.completion.id),
-            b"$CREATED": b"%d" % self.completion.created,
-            b"$MODEL": quote(self.completion.model),
-        }
-        return b"data: " + _filled(head, values), _filled(tail, values)
+        completion = self.completion
+        head, tail = _around_choices(envelope, completion.created, completion.model)
+        ident = quote(completion.id)
+        return ident.join(head), ident.join(tail)
 
     def _content(self, role: bytes) -> tuple[bytes, bytes]:
         """What stands in a content frame's choice before what it says, and after it."""

@@ -20,7 +20,7 @@ BARE: Final = b"text/event-stream"
 _NO_CACHE: Final = (b"cache-control", b"no-cache")
 
 
-class Frames(msgspec.Struct, frozen=True):
+class Frames(msgspec.Struct, frozen=True, cache_hash=True):
     """One endpoint's frames.
 
     `envelope` is around every frame and `role_envelope`, if another, around the role frame, whose choice is `role`
@@ -37,7 +37,7 @@ class Frames(msgspec.Struct, frozen=True):
     aside: str = ""
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class Dialect(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
     """A server's way of writing a stream.
 
     `usage_null` says on which streams every frame carries `"usage":null`: those that asked for usage, all, or none.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -11,6 +12,7 @@ from inference_lab.core.faults.death import HEALTHY
 if TYPE_CHECKING:
     from inference_lab.core.apis.contract import Api
     from inference_lab.core.faults.death import Death
+    from inference_lab.core.faults.directive import Fault
     from inference_lab.core.faults.incident import Incident
     from inference_lab.core.faults.plan import FaultPlan
 
@@ -25,9 +27,20 @@ UNSEEN: Final = (
 )
 """Keys, the values of theirs that need HTTP/1.1, and what for."""
 
+
+class Connection(msgspec.Struct, frozen=True):
+    """What a connection can show: whether it has TLS, goes on after the response, and speaks HTTP/1.1."""
+
+    is_secure: bool = True
+    is_kept: bool = True
+    has_chunks: bool = True
+
+
+ANY_CONNECTION: Final = Connection()
 NEEDS_STREAM: Final = 'this fault needs a streaming request: set "stream": true'
 
 
+@lru_cache(maxsize=256)
 def applies(plan: FaultPlan, *, streaming: bool) -> bool:
     """Whether every element of a plan has an effect on a request, streaming or not.
 
@@ -48,21 +61,19 @@ def as_it_applies(plan: FaultPlan | None, *, streaming: bool) -> FaultPlan | Non
     return None
 
 
+@lru_cache(maxsize=256)
 def why_invisible(
-    death: Death,
-    incident: Incident | None = None,
+    fault: Fault,
     *,
     api: Api[Any],
-    secure: bool,
     counts: bool,
-    kept: bool = True,
-    has_chunks: bool = True,
+    connection: Connection = ANY_CONNECTION,
 ) -> str | None:
-    """Why an API or a connection cannot show a death, or the incident that it stands for; None if it can.
+    """Why an API or a connection cannot show a fault, or the incident that it stands for; None if it can.
 
-    `counts`: usage is asked for, or it does not matter; `kept`: the client has not asked to close the connection;
-    `has_chunks`: it speaks HTTP/1.1.
+    `counts`: usage is asked for, or it does not matter.
     """
+    death = fault.death
     for (key, value), needed in api.lacks.items():
         given = getattr(death, key)
         if getattr(given, "word", given) == value:
@@ -73,11 +84,11 @@ def why_invisible(
     miscounts = death.bos_shift or death.usage_off_by != HEALTHY.usage_off_by
     if miscounts and death.usage == HEALTHY.usage and not counts:
         return "bos_shift and usage_off_by need usage: ask for it with stream_options.include_usage"
-    if death.close == "tls_raw" and not secure:
+    if death.close == "tls_raw" and not connection.is_secure:
         return "close=tls_raw needs TLS"
-    if not has_chunks and (reason := needs_http_1_1(death, incident)) is not None:
+    if not connection.has_chunks and (reason := needs_http_1_1(death, fault.incident)) is not None:
         return reason
-    if death.close in {"idle_close", "stale"} and not kept:
+    if death.close in {"idle_close", "stale"} and not connection.is_kept:
         return f"close={death.close} needs a connection that is kept: the request says connection: close"
     return None
 

@@ -8,7 +8,7 @@ and a TOML table. The documentation and `inference-lab faults` print this table,
 
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Annotated, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
@@ -90,7 +90,7 @@ class Close(Enum):
         return "rst" if self is Close.TERMINATOR_RST else self.value
 
 
-class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
+class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=True):
     """One value on each axis; units in the names, `None` where the axis is not in play."""
 
     # what is sent
@@ -321,12 +321,12 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
         ),
     ] = None
 
-    @property
+    @cached_property
     def may_stream(self) -> bool:
         """Whether it is a stream on some request: neither a status nor an answer of another kind."""
         return self.status == HEALTHY.status and self.answer_as in STREAMED
 
-    @property
+    @cached_property
     def thinks_on(self) -> bool:
         """Whether the fault point is in the reasoning of an answer that goes on behind it."""
         return self.content == "reasoning" and self.then == "rest"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -103,7 +103,7 @@ def not_utf8(raw: bytes) -> DirectiveError:
     return MalformedError(f"not UTF-8: {shown(raw.decode(errors='backslashreplace'))}")
 
 
-class Fault(msgspec.Struct, frozen=True, cache_hash=True):
+class Fault(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """A validated fault: the mode's name, what was set besides, and the death they resolve to.
 
     Of an incident the death knows only what is set besides, and how it ends.
@@ -114,7 +114,7 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
     death: Death
     incident: Incident | None = None
 
-    @property
+    @cached_property
     def is_engine(self) -> bool:
         """Whether it is no fault: `ok` alone, or with keys only that change nothing about the response."""
         return self.mode == OK and all(key in LABELS for key, _ in self.settings)
@@ -140,6 +140,7 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
         """The delay that was asked for, which replaces the pauses of an incident; None: it was not."""
         return self.death.delay_ms if any(key == "delay_ms" for key, _ in self.settings) else None
 
+    @cached_property
     def in_stream(self) -> Fault:
         """The same for a request that asked for a stream, where `sse` is what was asked for: in one spelling."""
         row = HEALTHY if self.incident is not None else MODES[self.mode].death
@@ -150,11 +151,12 @@ class Fault(msgspec.Struct, frozen=True, cache_hash=True):
 
     def canonical(self) -> str:
         """One spelling for all equal faults: what the response id is a digest of, and what the log shows."""
-        return _canonical(self)
+        return canonical_of(self)
 
 
 @lru_cache(maxsize=256)  # it is asked for several times a request, and mostly for the same few
-def _canonical(fault: Fault) -> str:
+def canonical_of(fault: Fault) -> str:
+    """See `Fault.canonical`."""
     if fault.incident is not None:
         return fault.mode + "".join(sorted(f";{key}={spelled(key, value)}" for key, value in fault.settings))
     death, row = fault.death, MODES[fault.mode].death

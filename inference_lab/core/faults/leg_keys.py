@@ -5,6 +5,7 @@ From a header on the first leg such a key is refused; in lists and in TOML it ac
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -57,12 +58,13 @@ def leg_key(death: Death) -> str | None:
     return next(iter(changed(death, LEG_KEYS)), None)
 
 
-def on_leg(death: Death, progress: int) -> Death | None:
-    """What a death is on the leg that begins `progress` words into the answer; None: nothing is left of it."""
+@lru_cache(maxsize=256)  # of a header's fault it is asked for each request
+def on_leg(death: Death, *, is_later: bool) -> Death | None:
+    """What a death is on the first leg of an answer, or on a later one; None: nothing is left of it."""
     if leg_key(death) is None:
         return death
     plain = msgspec.structs.replace(death, **{key: getattr(HEALTHY, key) for key in LEG_KEYS})
-    if not progress:
+    if not is_later:
         bare = msgspec.structs.replace(plain, delay_ms=HEALTHY.delay_ms, **dict.fromkeys(LABELS))
         return None if bare == HEALTHY else plain
     if death.reject != HEALTHY.reject:
@@ -76,7 +78,7 @@ def on_leg(death: Death, progress: int) -> Death | None:
 
 def replaced_key(death: Death, given: Iterable[tuple[str, Value]]) -> str | None:
     """The first given key that a later leg's own `instant_stop` or `reject` takes the place of, if any."""
-    leg = on_leg(death, 1)
+    leg = on_leg(death, is_later=True)
     if leg is None or not (death.instant_stop or death.reject != HEALTHY.reject):
         return None
     for key, value in given:

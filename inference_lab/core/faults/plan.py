@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
@@ -36,7 +37,7 @@ def first_time(place: int, times: int) -> bool:
     return True
 
 
-class FaultPlan(msgspec.Struct, frozen=True):
+class FaultPlan(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
     """A validated plan: element j is the fate of leg j; behind the last all legs are healthy.
 
     An element with `times` is the fate of so many requests, then the next element stands in its place. With
@@ -73,7 +74,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
         for element in self.elements[first + 1 :]:
             _refuse_replaced(element)
         for place, element in enumerate(self.elements[: first + 1] if not self.every_leg else ()):
-            if place in counted and on_leg(element.death, 0) is None:
+            if place in counted and on_leg(element.death, is_later=False) is None:
                 raise DirectiveError(
                     f"has {leg_key(element.death)}, which the first leg cannot show, so that its times"
                     " would never be used up",
@@ -94,7 +95,7 @@ class FaultPlan(msgspec.Struct, frozen=True):
             added = self.words_per_leg()
             begin = place_of(leg_of(progress, added), added)
         for place, fault in enumerate(self.elements[begin:], begin):
-            death = on_leg(fault.death, progress)
+            death = on_leg(fault.death, is_later=progress > 0)
             if death is None or (self.whole and not (fault.is_engine or fault.acts_without_stream)):
                 return None
             if death.times is None or take(place, death.times):
@@ -107,12 +108,12 @@ class FaultPlan(msgspec.Struct, frozen=True):
         """The number of the leg that begins there; None where the plan meets each request alike."""
         return None if self.every_leg else leg_of(progress, self.words_per_leg())
 
-    @property
+    @cached_property
     def leg_key(self) -> str | None:
         """The leg-only key of a plan that meets every request, where it has one."""
         return leg_key(self.elements[0].death) if self.every_leg else None
 
-    @property
+    @cached_property
     def test(self) -> str | None:
         """The id of the test that asks, where an element says it."""
         return next(self._tests(), None)

@@ -38,15 +38,18 @@ class AnswerFrames:
     def frames(self) -> Iterator[Draft]:
         """All of them, up to the last."""
         death, writer = self._death, self._writer
-        yield from silence(death, death.ttft_ms, self.beat())
+        if death.ttft_ms:
+            yield from silence(death, death.ttft_ms, self.beat())
         if death.at in {"frames", "role"}:
             for _ in range(1 + death.role_again):
                 yield from writer.opening()
         if death.at == "frames":
             yield from self._before()
             yield FAULT_POINT
-            yield from self._after()
-            yield from self._tail()
+            if death.then == "rest" or death.sequence.word in {"drop", "swap"}:
+                yield from self._after()
+            if death.finish != NONE or death.usage == "always":
+                yield from self._tail()
         else:
             yield FAULT_POINT
         yield from writer.terminal()
@@ -83,7 +86,8 @@ class AnswerFrames:
         death = self._death
         looks = death.frame_bytes is not None or death.sequence.word == "dup"
         rides = self._rides and death.then == "end"
-        return death.tokens_per_frame == 1 and not (looks or rides or comments(death, self._writer))
+        comments = bool(self._writer.dialect.comment) and "comments" not in death.given
+        return death.tokens_per_frame == 1 and not (looks or rides or comments)
 
     def _after(self) -> Iterator[Draft]:
         death, cut = self._death, self._cut
@@ -146,11 +150,6 @@ class AnswerFrames:
         piece = next(iter(self._cut.pieces.starting_at(self._place)))
         self._place += 1
         return piece
-
-
-def comments(death: Death, writer: StreamWriter) -> bool:
-    """Whether the dialect's comment stands before each content frame."""
-    return bool(writer.dialect.comment) and "comments" not in death.given
 
 
 def _may_ride(death: Death) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from functools import cached_property
 from itertools import accumulate, cycle, islice, repeat
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.core.answer.answer import call_pieces, fault_pieces, healthy, thinking_on
 from inference_lab.core.answer.pieces import Piece, Run
 from inference_lab.core.faults.death import ALL
 from inference_lab.core.stream.events import ONE_THOUGHT, ONE_WORD, Burst
@@ -16,10 +18,16 @@ from inference_lab.core.stream.events import ONE_THOUGHT, ONE_WORD, Burst
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.core.answer.pieces import Pieces
+    from inference_lab.core.answer.answer import Limits
+    from inference_lab.core.answer.pieces import Channel, Pieces
+    from inference_lab.core.answer.position import Position
+    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
+    from inference_lab.core.prompts.calls import CallTarget
 
+_CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 _E_ACUTE: Final = "é"
 _VARIED: Final = (1, 2, 4)
 _JOINED_WORDS: Final = 16
@@ -29,16 +37,44 @@ _PACED_FRAMES: Final = 16
 """Of a stream that has time: some kilobytes, which each of thousands holds."""
 
 
-class Source(Protocol):
-    """Where a death's answer comes from."""
+class AnswerSource:
+    """The prompt's own answer from the position it has reached, as a death says it; `call` is the tool that it calls.
 
-    @property
-    def finish(self) -> str:
-        """The finish reason of the whole answer."""
+    Raises:
+        ValueError: the answer so far has left the reasoning behind that the death's answer thinks on in.
+    """
 
-    @property
-    def words(self) -> int:
-        """How many words the rest of the whole answer has."""
+    def __init__(
+        self,
+        death: Death,
+        template: Format,
+        position: Position,
+        limits: Limits,
+        call: CallTarget | None = None,
+    ) -> None:
+        self._death = death
+        self._template = template
+        self._position = position
+        self._limits = limits
+        self._call = call
+        if death.thinks_on:
+            _ = self.plan
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The whole answer: text, unless it thinks first and goes on. Most deaths need only some words of it."""
+        death, limits = self._death, self._limits
+        if death.thinks_on:
+            words = words_in(int(death.after_chunks), death.tokens_per_frame)
+            shift = death.skip - death.overlap
+            return thinking_on(self._template, self._position, words, limits, shift=shift)
+        return healthy(
+            self._template,
+            self._position,
+            answer_words=limits.answer_words,
+            max_tokens=limits.max_tokens,
+            context_left=limits.context_left,
+        )
 
     def endless(self, content: str) -> Pieces:
         """The answer in one channel, without end; where it goes on behind its reasoning, all of it.
@@ -46,28 +82,66 @@ class Source(Protocol):
         Raises:
             ValueError: the answer so far has left this channel behind.
         """
+        death = self._death
+        # Words in front of the fault point are said whatever the answer's limits are.
+        if death.thinks_on and self.plan.pieces.words > words_in(
+            int(death.after_chunks), death.tokens_per_frame
+        ):
+            return self.plan.pieces
+        call = None
+        if content.startswith("tool_call"):
+            call = self._call or self._position.first_tool
+        if call is None or content == "tool_call":
+            channel = _CHANNELS[content]
+            shift = death.skip - death.overlap
+            return fault_pieces(self._template, self._position, channel, call=call, shift=shift)
+        parallel = content == "tool_call_parallel"
+        return call_pieces(
+            self._template, self._position, int(death.after_chunks), call=call, parallel=parallel
+        )
 
 
 class Cut:
     """The answer of `death`, cut at the fault point.
 
     `frames` content frames stand in front of it, `place` is the piece behind them. `is_whole` says that they are the
-    whole answer; `words` is how many words that has, `finish` its finish reason.
+    whole answer.
 
     Raises:
         ValueError: the answer so far has left the death's channel behind.
     """
 
-    def __init__(self, death: Death, source: Source) -> None:
+    def __init__(self, death: Death, source: AnswerSource) -> None:
         self._death = death
+        self._source = source
         self.pieces = source.endless(death.content)
-        self.words = source.words
-        self.finish = source.finish
         self.is_whole = death.after_chunks == ALL
         self.frames = (
-            frames_in(source.words, death.tokens_per_frame) if self.is_whole else int(death.after_chunks)
+            frames_in(self.words, death.tokens_per_frame) if self.is_whole else int(death.after_chunks)
         )
-        self.place = source.words if self.is_whole else words_in(self.frames, death.tokens_per_frame)
+        self.place = self.words if self.is_whole else words_in(self.frames, death.tokens_per_frame)
+
+    @property
+    def words(self) -> int:
+        """How many words the rest of the whole answer has."""
+        return self._source.plan.pieces.words
+
+    @property
+    def finish(self) -> str:
+        """The finish reason of the whole answer."""
+        return self._source.plan.finish
+
+    @property
+    def pieces_shown(self) -> int:
+        """How many pieces of the endless answer the death may show."""
+        death = self._death
+        sequence = death.sequence.number if death.sequence.word in {"drop", "swap"} else 0
+        further = words_in(sequence + (death.tear.word != "none"), death.tokens_per_frame)
+        further += death.text_in_finish + (death.sequence.word in {"after_finish", "after_done"})
+        if death.after_chunks == ALL:
+            return self.words + further
+        shown = words_in(int(death.after_chunks), death.tokens_per_frame) + further
+        return max(shown, self.words + further) if death.then == "rest" else shown
 
     @property
     def last(self) -> Piece | None:

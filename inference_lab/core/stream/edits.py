@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, TypeVar
 
 from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE, ErrorFields
 from inference_lab.core.faults.silence import beats_behind, hangs_with_beats
 from inference_lab.core.faults.values import Bare
-from inference_lab.core.stream.answer_frames import comments
 from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
@@ -51,15 +51,23 @@ class Scene(NamedTuple):
 
 
 Drafts: TypeAlias = Iterator[Draft]
+Edit: TypeAlias = Callable[[Drafts, Scene], Drafts]
 _Of = TypeVar("_Of", Event, Draft)
 
 
 def edited(frames: Drafts, scene: Scene) -> Drafts:
     """The frames with every edit that the death asks for."""
-    for is_wanted, edit in EDITS:
-        if is_wanted(scene):
-            frames = edit(frames, scene)
+    for edit in _edits_of(
+        scene.death, has_comment=bool(scene.writer.dialect.comment), is_numbered=scene.writer.numbers
+    ):
+        frames = edit(frames, scene)
     return frames
+
+
+@lru_cache(maxsize=256)
+def _edits_of(death: Death, *, has_comment: bool, is_numbered: bool) -> tuple[Edit, ...]:
+    idle = {edit for edit, has_work in ((_comment, has_comment), (_stamp, is_numbered)) if not has_work}
+    return tuple(edit for is_wanted, edit in EDITS if is_wanted(death) and edit not in idle)
 
 
 # -- what is said in another order, once more, or not at all
@@ -133,7 +141,8 @@ def _end_twice(frames: Drafts, _: Scene) -> Drafts:
 
 
 def _leave_out_end(frames: Drafts, _: Scene) -> Drafts:
-    return (event for event in frames if not _is(event, Part.TERMINAL))
+    terminal = Part.TERMINAL
+    return (event for event in frames if not (isinstance(event, Frame) and event.part is terminal))
 
 
 # -- what is none of the answer's
@@ -250,7 +259,7 @@ def _pace(frames: Drafts, scene: Scene) -> Drafts:
     for event in frames:
         if isinstance(event, FaultPoint):
             pause_ms = rest_ms
-        elif _is_paced(event):
+        elif isinstance(event, Burst) or (isinstance(event, Frame) and event.part not in _UNPACED):
             if pause_ms and not is_due:
                 yield Pause(pause_ms)
             is_due = isinstance(event, Frame) and event.part in _LEADING
@@ -282,24 +291,24 @@ def _beat_after_end(frames: Drafts, scene: Scene) -> Drafts:
     yield from beats_behind(scene.death, scene.answer.beat())
 
 
-EDITS: Final[tuple[tuple[Callable[[Scene], bool], Callable[[Drafts, Scene], Drafts]], ...]] = (
-    (lambda scene: scene.death.sequence.word == "choices_empty", _insert_empty),
-    (lambda scene: scene.death.sequence.word == "choices_null", _insert_null),
-    (lambda scene: scene.death.malformed, _insert_malformed),
-    (lambda scene: scene.death.error != "none", _insert_error),
-    (lambda scene: scene.death.sequence.word == "after_finish", _say_after_finish),
-    (lambda scene: scene.death.done == "false", _leave_out_end),
-    (lambda scene: scene.writer.numbers, _stamp),
-    (lambda scene: scene.death.sequence.word == "swap", _swap),
-    (lambda scene: scene.death.sequence.word == "dup", _repeat),
-    (lambda scene: scene.death.sequence.word == "double_finish", _finish_twice),
-    (lambda scene: scene.death.done == "twice", _end_twice),
-    (lambda scene: comments(scene.death, scene.writer), _comment),
-    (lambda scene: True, _pace),  # noqa: ARG005 - whatever the death
-    (lambda scene: scene.death.frame_bytes is not None, _pad),
-    (lambda scene: scene.death.sequence.word == "after_done", _say_after_end),
-    (lambda scene: scene.death.tear.word != "none", _tear),
-    (lambda scene: hangs_with_beats(scene.death), _beat_after_end),
+EDITS: Final[tuple[tuple[Callable[[Death], bool], Edit], ...]] = (
+    (lambda death: death.sequence.word == "choices_empty", _insert_empty),
+    (lambda death: death.sequence.word == "choices_null", _insert_null),
+    (lambda death: death.malformed, _insert_malformed),
+    (lambda death: death.error != "none", _insert_error),
+    (lambda death: death.sequence.word == "after_finish", _say_after_finish),
+    (lambda death: death.done == "false", _leave_out_end),
+    (lambda death: True, _stamp),  # noqa: ARG005 - where frames are numbered
+    (lambda death: death.sequence.word == "swap", _swap),
+    (lambda death: death.sequence.word == "dup", _repeat),
+    (lambda death: death.sequence.word == "double_finish", _finish_twice),
+    (lambda death: death.done == "twice", _end_twice),
+    (lambda death: "comments" not in death.given, _comment),
+    (lambda death: True, _pace),  # noqa: ARG005 - whatever the death
+    (lambda death: death.frame_bytes is not None, _pad),
+    (lambda death: death.sequence.word == "after_done", _say_after_end),
+    (lambda death: death.tear.word != "none", _tear),
+    (hangs_with_beats, _beat_after_end),
 )
 """When each edit is wanted, in the order in which they are made. Each works on what those before it have made.
 

@@ -187,10 +187,10 @@ def _stored(data: bytes) -> bytes:
     return b"".join(b"\x00" + struct.pack("<HH", len(block), len(block) ^ 0xFFFF) + block for block in blocks)
 
 
-def broken(events: Iterator[Draft], death: Death) -> Iterator[Event]:
+def broken(events: Iterator[Draft], death: Death) -> Iterator[Draft]:
     """The events with their chunked framing broken at the fault point, if the death wants that."""
     if death.chunk_error in {"none", "trailer"}:
-        return (event for event in events if not isinstance(event, (FaultPoint, Torn)))
+        return events
     return _broken(events, death.chunk_error)
 
 

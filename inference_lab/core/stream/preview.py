@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
-from inference_lab.core.answer.answer import Limits, word
-from inference_lab.core.answer.position import locate, restarted
-from inference_lab.core.answer.templates import FORMATS
+from inference_lab.core.answer.answer import word
+from inference_lab.core.answer.position import locate
 from inference_lab.core.apis.chat.api import CHAT
-from inference_lab.core.apis.contract import Completion, Form
-from inference_lab.core.apis.dialects import DIALECTS, LAB
-from inference_lab.core.faults.applies import why_invisible
+from inference_lab.core.apis.contract import Prompt
+from inference_lab.core.apis.request import Common, StreamOptions
 from inference_lab.core.faults.death import Close
-from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents, incident_script
+from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
-from inference_lab.core.identity import FIXED_CREATED
+from inference_lab.core.stream.assemble import Asked, Model, completion_of, script
 from inference_lab.core.stream.chunks import Spelled, shown
-from inference_lab.core.stream.events import NOTHING, TURN, Frame, Head, Pause, Turn, single
-from inference_lab.core.stream.script import fault_script
-from inference_lab.core.stream.source import AnswerSource, answer_of
+from inference_lab.core.stream.events import TURN, Frame, Head, Pause, Turn, single
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
@@ -31,7 +26,7 @@ if TYPE_CHECKING:
 
     from inference_lab.core.apis.contract import Api
     from inference_lab.core.faults.directive import Fault
-    from inference_lab.core.stream.events import Event, Said
+    from inference_lab.core.stream.events import Event
 
 WORDS: Final = 8
 """How many words the whole answer of the shown request has."""
@@ -41,6 +36,8 @@ MOST_BYTES: Final = 2**18
 """Of what is sent, over all legs: whoever asks waits for them to be made, and so does everybody else."""
 _SHOWN_BYTES: Final = 2000
 _PROMPT: Final = "<|user|>hello<|end|><|assistant|>"
+_BODY: Final = Common(stream=True, stream_options=StreamOptions(include_usage=True), max_tokens=WORDS)
+_MODEL: Final = Model(name="MODEL")
 _DIGITS: Final = "0" * 24
 _PASSED_ON: Final = 4
 """Words behind a request on which a key of later legs is shown."""
@@ -100,7 +97,7 @@ def _element(
     number: int, fault: Fault, progress: int, most_bytes: int, api: Api[Any]
 ) -> Generator[Turn, None, tuple[Value, int]]:
     """An element's value, and how many bytes it sends, as far as it is shown."""
-    fault = fault.in_stream()
+    fault = fault.in_stream
     leg: Value = {"leg": number, "progress": progress}
     if fault.death.times is not None:
         leg["times"] = fault.death.times
@@ -134,40 +131,22 @@ def _element(
 
 
 def _script(fault: Fault, progress: int, api: Api[Any]) -> Iterator[Event]:
-    death = fault.death
-    reason = why_invisible(death, api=api, secure=True, counts=True)
-    if reason is not None:
-        raise ValueError(f"{fault.mode}: {reason}")
-    style = FORMATS["lab"]
-    fresh = locate(style, _PROMPT, is_raw=api.is_raw)
+    fresh = locate(_MODEL.template, _PROMPT, is_raw=api.is_raw)
     # The last word alone says where the answer goes on, however many stand before it.
     so_far = word(fresh.tag, progress - 1) if progress else ""
-    position = locate(style, _PROMPT + so_far, is_raw=api.is_raw) if progress else fresh
-    if death.restart:
-        position = restarted(style, position)
-    answer = answer_of(style, position, death, Limits(max_tokens=WORDS))
-    source = AnswerSource(style, position, answer, death, call=position.first_tool)
-    dialect = DIALECTS[death.dialect or LAB.name]
-    prefix = dialect.id_prefix or api.id_prefix
-    completion = Completion(prefix + _DIGITS, FIXED_CREATED, "MODEL")
-    if fault.incident is not None:
-        words = map(api.text_of, source.endless("text") if fault.incident.words else ())
-        return incident_script(fault.incident, completion, words, delay_ms=fault.given_delay_ms)
+    position = locate(_MODEL.template, _PROMPT + so_far, is_raw=api.is_raw) if progress else fresh
+    prompt_tokens = len(encode(_PROMPT)) + progress  # a word is a token
+    asked = Asked(api, _BODY, Prompt([0] * prompt_tokens, position, thinking=False), _MODEL)
+    completion = completion_of(asked, fault, _DIGITS)
+
+    def whole(*_: object) -> Generator[Turn, None, bytes]:
+        yield from ()
+        return msgspec.json.encode({"id": completion.id, "object": "the whole answer"})
+
     try:
-        return fault_script(
-            death,
-            partial(api.writer, completion, dialect),
-            source,
-            form=Form(usage_asked=True, prompt_tokens=len(encode(_PROMPT)) + progress),  # a word is a token
-            whole=lambda: _whole(completion),
-        )
+        return script(asked, fault, completion, whole=whole)
     except ValueError as error:
         raise ValueError(f"{fault.mode}: {error}") from None
-
-
-def _whole(completion: Completion) -> Generator[Turn, None, tuple[bytes, Said]]:
-    yield from ()
-    return msgspec.json.encode({"id": completion.id, "object": "the whole answer"}), NOTHING
 
 
 def _head(head: Head) -> Value:

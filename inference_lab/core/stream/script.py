@@ -5,9 +5,9 @@ Pure and lazy: the same arguments give the same events for ever, in constant mem
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -26,11 +26,13 @@ from inference_lab.core.stream.events import (
     Burst,
     Draft,
     Event,
+    FaultPoint,
     Frame,
     Head,
     Pause,
     Said,
     Stub,
+    Torn,
     Trailers,
     Turn,
     single,
@@ -43,7 +45,7 @@ if TYPE_CHECKING:
 
     from inference_lab.core.answer.pieces import Pieces
     from inference_lab.core.apis.contract import Counts, Form, StreamWriter
-    from inference_lab.core.stream.content import Source
+    from inference_lab.core.stream.content import AnswerSource
     from inference_lab.core.stream.whole_answer import Whole
 
 STREAM_HEAD: Final = Head(200, ((b"content-type", LAB.content_type), *LAB.headers))
@@ -65,6 +67,17 @@ _ENDINGS: Final[dict[str, tuple[Stub | Trailers | None, Close]]] = {
 }
 _TRAILERS: Final = Trailers(((b"x-inference-lab-trailer", b"late"),))
 
+_FORM_KEYS: Final = (
+    "usage_off_by",
+    "instant_stop",
+    "bos_shift",
+    "reasoning_key",
+    "given",
+    "usage",
+    "empty_finish",
+)
+"""The axes that act inside the frames."""
+
 _FRAME_KEYS: Final = (*SPELLING_KEYS, "tear", "segment", "encoding", "chunk_error", "length")
 """The axes that look at each frame after it was made."""
 
@@ -83,14 +96,37 @@ _USAGE_IN_EACH: Final[dict[str, Literal["null", "zero", "so_far"]]] = {
 _TURN_CALLS: Final = 16
 """After so many frames of calls in an echo others have their turn."""
 
+_E = TypeVar("_E")
 _PROBED: Final = 64
 """So many frames of a stream show whether an axis that acts on all frames alike acts at all."""
+
+
+class _Shape(NamedTuple):
+    """What of a death is asked for each time that it is met: whether it changes the form, and each frame made."""
+
+    is_formed: bool
+    is_reframed: bool
+    keys_of_all_frames: tuple[str, ...]
+    is_cut: bool
+    is_counted: bool
+
+
+@lru_cache(maxsize=256)
+def _shape_of(death: Death) -> _Shape:
+    return _Shape(
+        is_formed=not at_defaults(death, _FORM_KEYS),
+        is_reframed=not at_defaults(death, _FRAME_KEYS),
+        keys_of_all_frames=tuple(changed(death, _KEYS_OF_ALL_FRAMES)),
+        is_cut=bool(death.gap_ms) and isinstance(death.segment, int),
+        is_counted=death.length != "none" or death.segment == "whole",
+    )
 
 
 def fault_script(
     death: Death,
     writer_of: Callable[[Form], StreamWriter],
-    source: Source,
+    dialect: Dialect,
+    source: AnswerSource,
     *,
     form: Form,
     whole: Whole,
@@ -98,7 +134,8 @@ def fault_script(
 ) -> Iterator[Event]:
     """The events of a faulted response; `whole` makes the JSON of an answer that is not streamed, and what it says.
 
-    `form` is what the request asks of the frames that `writer_of` writes; the death adds its own.
+    `form` is what the request asks of the frames that `writer_of` writes, as `dialect` has them; the death adds its
+    own.
 
     Raises:
         ValueError: what only shows when the script is made: a tear or a padding that the frame does not allow, a
@@ -106,16 +143,18 @@ def fault_script(
             a long stream is counted before its head.
     """
     if death.at == "request":
-        events: Iterator[Event] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
+        events: Iterator[Draft] = iter([Pause(death.ttft_ms)] if death.ttft_ms else [])
     elif not death.may_stream or not (streaming or death.answer_as == "sse"):
         events = _begun(answered(death, writer_of(form), whole))
     else:
 
         def stream(death: Death) -> Iterator[Draft]:
-            events = _death_of(death, partial(writer_of, _formed(form, death)), source, form)
-            return events if at_defaults(death, _FRAME_KEYS) else single(events)
+            shape = _shape_of(death)
+            formed = _formed(form, death) if shape.is_formed else form
+            events = _death_of(death, partial(writer_of, formed), source, form)
+            return single(events) if shape.is_reframed else events
 
-        events = _streamed(death, writer_of(form).dialect, stream)
+        events = _streamed(death, dialect, stream)
     return _ended(events, death)
 
 
@@ -134,7 +173,7 @@ def _formed(form: Form, death: Death) -> Form:
 
 
 def _death_of(
-    death: Death, new_writer: Callable[[], StreamWriter], source: Source, form: Form
+    death: Death, new_writer: Callable[[], StreamWriter], source: AnswerSource, form: Form
 ) -> Iterator[Draft]:
     """The frames of a death, in plain SSE and with their pauses; dressing and framing come later.
 
@@ -147,8 +186,10 @@ def _death_of(
     return edited(answer.frames(), Scene(death, writer, cut, answer))
 
 
-def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
-    yield from events
+def _ended(events: Iterator[Draft], death: Death) -> Iterator[Event]:
+    for event in events:
+        if not isinstance(event, (FaultPoint, Torn)):
+            yield event
     last, close = _ENDINGS[death.close]
     if death.chunk_error == "trailer":
         last, close = _TRAILERS, Close.COMPLETE if close is Close.TERMINATOR else close
@@ -157,24 +198,29 @@ def _ended(events: Iterator[Event], death: Death) -> Iterator[Event]:
     yield close
 
 
-def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator[Draft]]) -> Iterator[Event]:
+def _streamed(death: Death, dialect: Dialect, stream: Callable[[Death], Iterator[Draft]]) -> Iterator[Draft]:
     """The events of a stream; what refuses it is raised now, before the first of them."""
-    drafts = stream(death)
-    for key in changed(death, _KEYS_OF_ALL_FRAMES):
+    drafts, shape = stream(death), _shape_of(death)
+    for key in shape.keys_of_all_frames:
         _require_effect(death, key, stream)
-    if death.gap_ms and isinstance(death.segment, int):
+    if shape.is_cut:
         pieces = (event for event in _spelled(stream(death), death) if isinstance(event, Frame))
         if len(list(islice(pieces, 2))) < 2:
             raise ValueError("gap_ms changes nothing in this stream, which is one piece")
-    if death.length != "none" or death.segment == "whole":
+    if shape.is_counted:
         return _begun(_counted(death, dialect, drafts, sse.respelled(stream(death), death)))
-    head = head_of(death, dialect, dialect.content_type, "none" if death.close == "eof" else "stream")
-    return chain((head,), framing.broken(_spelled(drafts, death), death))
+    head = _head_of(death, dialect)
+    return chain((head,), framing.broken(_spelled(drafts, death), death) if shape.is_reframed else drafts)
+
+
+@lru_cache(maxsize=256)
+def _head_of(death: Death, dialect: Dialect) -> Head:
+    return head_of(death, dialect, dialect.content_type, "none" if death.close == "eof" else "stream")
 
 
 def _counted(
     death: Death, dialect: Dialect, drafts: Iterator[Draft], body: Iterator[Draft]
-) -> Iterator[Event]:
+) -> Iterator[Draft]:
     """The events of `drafts` once its bytes are counted, which is done in `body`."""
     size = yield from _measure(body, death)
     content_length, readable_bytes = None, None
@@ -191,7 +237,7 @@ def _counted(
     yield from framing.broken(_spelled(drafts, death, readable_bytes), death)
 
 
-def _begun(events: Iterator[Event]) -> Iterator[Event]:
+def _begun(events: Iterator[_E]) -> Iterator[_E]:
     """The events, the first of which is made now."""
     return chain((next(events),), events)
 

@@ -13,9 +13,9 @@ from inference_lab.config.models import load
 from inference_lab.storage.attempts import Attempts
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab
-from inference_lab.web.checks import Checks
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
+from inference_lab.web.turn import Turns
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.h1.endings import Endings
@@ -54,13 +54,12 @@ class ServiceTests(SynchronousTestCase):
         answers = Answers(
             streams,
             attempts,
-            directives=True,
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
         metrics = MetricsPage(pacer, Tally(), streams, served, None)
-        lab = Lab(models, Checks(models, directives=True), answers, attempts, metrics)
-        site = LabSite(lab.app.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
+        lab = Lab(Turns(models, streams, directives=True), answers, metrics)
+        site = LabSite(lab.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))
         assert isinstance(channel, LabChannel)
         channel.callLater = self.clock.callLater

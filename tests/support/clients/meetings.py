@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.faults.leg_keys import leg_key
 from inference_lab.core.faults.modes import MODES, OK
-from inference_lab.web.checks import FAULT_HEADER
+from inference_lab.web.turn import FAULT_HEADER
 from tests.support.clients.libraries import CHAT, CLIENTS, COMPLETIONS, Ask, observe
 from tests.support.clients.observation import CLEAN
 from tests.support.paths import ROOT

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -13,65 +11,48 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces
-from inference_lab.core.answer.position import Position, locate
+from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import LAB
-from inference_lab.core.apis.chat.writer import ChatWriter
-from inference_lab.core.apis.completions.writer import CompletionsWriter
-from inference_lab.core.apis.contract import Completion, Form, StreamWriter
+from inference_lab.core.apis.chat.api import CHAT
+from inference_lab.core.apis.completions.api import COMPLETIONS
+from inference_lab.core.apis.contract import Completion, Form, Prompt
 from inference_lab.core.apis.dialects import LAB as DIALECT
+from inference_lab.core.apis.request import Common, StreamOptions
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.directive import Fault, parse_directive
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.faults.values import U32_MAX, U64_MAX
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.stream.assemble import Asked, Model, script
 from inference_lab.core.stream.events import Event, Frame, Pause, single
-from inference_lab.core.stream.script import STREAM_HEAD, fault_script
+from inference_lab.core.stream.script import STREAM_HEAD
 from tests.reference_model.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inference_lab.core.answer.pieces import Channel, Pieces
+    from inference_lab.core.apis.contract import Api
 
 FRESH = locate(LAB, "p266")
 """The position of a prompt whose answer has the tag `qu`."""
-
-Writers: TypeAlias = Callable[[Form], StreamWriter]
-CHAT: Writers = partial(ChatWriter, Completion("chatcmpl-0", 1, "m"), DIALECT)
-COMPLETIONS: Writers = partial(CompletionsWriter, Completion("cmpl-0", 1, "m"), DIALECT)
 
 CHAT_HEAD = 'data: {"id":"chatcmpl-0","object":"chat.completion.chunk","created":1,"model":"m","choices":['
 COMPLETIONS_HEAD = 'data: {"id":"cmpl-0","object":"text_completion","created":1,"model":"m","choices":['
 
 
-class Source:
-    """An answer of five words."""
-
-    words = 5
-    finish = "length"
-
-    def __init__(self, position: Position, *, chat: bool) -> None:
-        self.position = replace(position, is_raw=not chat)
-
-    def endless(self, content: str) -> Pieces:
-        channel: Channel = "text" if content == "text" else "reasoning" if content == "reasoning" else "call"
-        return fault_pieces(LAB, self.position, channel, call=CallTarget("lookup", "city"))
+def events_of(
+    fault: Fault, api: Api[Any], *, include_usage: bool = True, model: str = "m"
+) -> Iterator[Event]:
+    """Of an answer of five words."""
+    tool = {"function": {"name": "lookup", "parameters": {"properties": {"city": {"type": "string"}}}}}
+    options = StreamOptions(include_usage=include_usage)
+    body = Common(stream=True, stream_options=options, max_tokens=5, tools=[tool])
+    prompt = Prompt([0] * 5, replace(FRESH, is_raw=api.is_raw), thinking=False)
+    completion = Completion(f"{api.id_prefix}0", 1, model)
+    return single(script(Asked(api, body, prompt, Model(name="m")), fault, completion))
 
 
-def events_of(fault: Fault, writers: Writers, *, include_usage: bool = True) -> Iterator[Event]:
-    return single(
-        fault_script(
-            fault.death,
-            writers,
-            Source(FRESH, chat=writers is CHAT),
-            form=Form(usage_asked=include_usage, prompt_tokens=5),
-            whole=lambda: iter(()),  # type: ignore[arg-type,return-value] # no fault here asks for it
-        )
-    )
-
-
-def script_of(fault: Fault, writers: Writers, *, include_usage: bool = True) -> list[Event]:
-    head, *events = events_of(fault, writers, include_usage=include_usage)
+def script_of(fault: Fault, api: Api[Any], *, include_usage: bool = True) -> list[Event]:
+    head, *events = events_of(fault, api, include_usage=include_usage)
     assert head == STREAM_HEAD
     return events
 
@@ -203,23 +184,23 @@ def test_without_a_delay_there_are_no_pauses() -> None:
     st.sampled_from([CHAT, COMPLETIONS]),
 )
 def test_the_frames_are_the_same_with_and_without_a_delay(
-    mode: str, more: str, after_chunks: int, writers: Writers
+    mode: str, more: str, after_chunks: int, api: Api[Any]
 ) -> None:
     try:
         slow, fast = (
             parse_directive(f"{mode}{more};after_chunks={after_chunks};delay_ms={delay_ms}")
             for delay_ms in (1, 0)
         )
-        paced = (event for event in events_of(slow, writers) if event != Pause(1))
+        paced = (event for event in events_of(slow, api) if event != Pause(1))
     except ValueError:
         return  # refused, and elsewhere it is told why
-    assert list(islice(events_of(fast, writers), 400)) == list(islice(paced, 400))
+    assert list(islice(events_of(fast, api), 400)) == list(islice(paced, 400))
 
 
-@pytest.mark.parametrize("writers", [CHAT, COMPLETIONS])
-def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(writers: Writers) -> None:
-    events = script_of(parse_directive("reset;after_chunks=0"), writers)
-    assert printed(events) == ([ROLE] if writers is CHAT else []) + ["Close.RST"]
+@pytest.mark.parametrize("api", [CHAT, COMPLETIONS])
+def test_nothing_but_the_opening_precedes_a_death_after_no_chunks(api: Api[Any]) -> None:
+    events = script_of(parse_directive("reset;after_chunks=0"), api)
+    assert printed(events) == ([ROLE] if api is CHAT else []) + ["Close.RST"]
 
 
 def test_the_largest_values_are_generated_lazily() -> None:
@@ -249,12 +230,13 @@ def test_a_torn_frame_is_cut_at_the_promised_byte(after_chunks: int, directive: 
 def test_half_a_frame_moves_back_to_a_character_boundary() -> None:
     lengths = set()
     for model in ("é" * size for size in range(1, 40)):
-        writers = partial(CompletionsWriter, Completion("c", 1, model), DIALECT)
-        *_, torn, _ = script_of(parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0"), writers)
+        fault = parse_directive("cut_mid_frame;after_chunks=0;delay_ms=0")
+        *_, torn, _ = events_of(fault, COMPLETIONS, model=model)
         assert isinstance(torn, Frame)
         torn.data.decode()
         first = next(iter(fault_pieces(LAB, replace(FRESH, is_raw=True), "text")))
-        (frame,) = writers(Form()).content(first)
+        writer = COMPLETIONS.writer(Completion("cmpl-0", 1, model), DIALECT, Form())
+        (frame,) = writer.content(first)
         whole = len(frame.data)
         lengths.add(whole // 2 - len(torn.data))
     assert lengths == {0, 1}

@@ -15,7 +15,7 @@ from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.plan import FaultPlan, plan_from_prompt
 from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo
-from inference_lab.web import directives
+from inference_lab.web import turn
 from inference_lab.wire.pacer import TURN_US, Pacer
 from inference_lab.wire.turns import LARGE_BYTES, in_slices
 from tests.support.growth import calls_of
@@ -126,7 +126,7 @@ def test_a_refused_directive_is_read_once(lab: MemoryLab, monkeypatch: pytest.Mo
         read.append(text)
         return plan_from_prompt(text, incidents)
 
-    monkeypatch.setattr(directives, "plan_from_prompt", noted)
+    monkeypatch.setattr(turn, "plan_from_prompt", noted)
     content = "<<fault:ok;name=a;name=b>>" + " " * LARGE_BYTES
     body = {"model": "lab", "stream": True, "messages": [{"role": "user", "content": content}]}
     assert lab.exchange("/v1/chat/completions", body).status == 400

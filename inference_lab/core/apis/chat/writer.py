@@ -12,22 +12,19 @@ from inference_lab.core.identity import call_id
 if TYPE_CHECKING:
     from inference_lab.core.answer.pieces import Channel, Piece
     from inference_lab.core.apis.contract import Completion
-    from inference_lab.core.apis.dialects import Dialect, Frames
+    from inference_lab.core.apis.dialects import Dialect
 
 
 class ChatWriter(ChoicesWriter):
     """See `contract.StreamWriter`."""
 
     kind = "chat.completion.chunk"
+    row = "chat"
 
     def __init__(self, completion: Completion, dialect: Dialect = LAB, form: Form = PLAIN) -> None:
         super().__init__(completion, dialect, form)
         self._aside = self._frames.aside.encode()
         self._reasoning = self._aside + quote(form.reasoning_key or dialect.reasoning_key) + b":"
-
-    @staticmethod
-    def _row(dialect: Dialect) -> Frames:
-        return dialect.chat
 
     def _said(self, piece: Piece) -> bytes:
         if piece.channel == "text":

@@ -9,17 +9,13 @@ from inference_lab.core.apis.contract import quote
 
 if TYPE_CHECKING:
     from inference_lab.core.answer.pieces import Channel, Piece
-    from inference_lab.core.apis.dialects import Dialect, Frames
 
 
 class CompletionsWriter(ChoicesWriter):
     """See `contract.StreamWriter`."""
 
     kind = "text_completion"
-
-    @staticmethod
-    def _row(dialect: Dialect) -> Frames:
-        return dialect.completions
+    row = "completions"
 
     def _said(self, piece: Piece) -> bytes:
         return quote(piece.raw)
