@@ -16,6 +16,7 @@ from tests.support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
+DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 
 HINT = "record it again: .venv-dev/bin/python docs/transcripts.py"
 
@@ -71,7 +72,7 @@ def test_every_mode_has_a_heading_with_a_transcript_in_the_order_of_the_table() 
 
 
 def test_the_readme_lists_the_modes_that_there_are() -> None:
-    assert [cells[0] for cells in rows(README, "The eleven modes")] == [f"`{mode}`" for mode in ELEVEN]
+    assert [cells[0] for cells in rows(README, "Basic modes")] == [f"`{mode}`" for mode in ELEVEN]
 
 
 def test_the_readme_lists_the_options_that_there_are_with_their_defaults() -> None:
@@ -87,10 +88,49 @@ def test_the_readme_lists_the_options_that_there_are_with_their_defaults() -> No
             assert listed[option] == default, option
 
 
-def test_every_file_that_a_document_links_to_exists() -> None:
-    for file in (ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)", file.read_text(encoding="utf-8")):
-            assert (file.parent / target).exists(), f"{file.name}: {target}"
+def anchors_of(text: str) -> set[str]:
+    """The anchors that GitHub makes of a document's headings."""
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_file_and_heading_that_a_document_links_to_exists() -> None:
+    for file in DOCUMENTS:
+        for path, anchor in re.findall(
+            r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", file.read_text(encoding="utf-8")
+        ):
+            target = file.parent / path if path else file
+            assert target.exists(), f"{file.name}: {path}"
+            assert not anchor or anchor in anchors_of(target.read_text(encoding="utf-8")), (
+                f"{file.name}: {path}#{anchor}"
+            )
+
+
+def test_each_term_of_the_glossary_is_in_its_order_and_in_another_document() -> None:
+    glossary = ROOT / "docs" / "glossary.md"
+    assert "](docs/glossary.md)" in README
+    terms = re.findall(r"^- \*\*(.+?)\*\*: ", glossary.read_text(encoding="utf-8"), re.MULTILINE)
+    assert terms == sorted(terms)
+    others = "\n".join(file.read_text(encoding="utf-8") for file in DOCUMENTS if file != glossary)
+    for term in terms:
+        assert re.search(rf"\b{term}(s|es)?\b", others, re.IGNORECASE), term
+
+
+def test_a_document_that_speaks_of_legs_explains_the_word_at_its_first_use() -> None:
+    unexplained = {"CHANGELOG.md", "CONTRIBUTING.md", "glossary.md", "architecture.md"}
+    seen = set()
+    for file in DOCUMENTS:
+        text = re.sub(
+            r"^```.*?^```$|<!--.*?-->", "", file.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+        )
+        prose = re.sub(r"^(#|\|).*$|`[^`]*`|\[[^\]]*\]\([^)]*\)", "", text, flags=re.MULTILINE)
+        first = next(
+            (part for part in re.split(r"\n(?:\n|- )", prose) if re.search(r"\blegs?\b", part)), None
+        )
+        if first is not None and file.name not in unexplained:
+            seen.add(file.name)
+            assert re.search(r"\*(resume )?leg\*", first), f"{file.name}: {first}"
+    assert {"README.md", "legs.md", "resume.md", "verify.md", "wire.md"} <= seen
 
 
 def test_the_cut_inside_a_character_is_recorded_with_its_last_byte_escaped() -> None:
