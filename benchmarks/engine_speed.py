@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from inference_lab.config.models import load
-from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
 

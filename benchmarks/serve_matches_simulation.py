@@ -29,10 +29,9 @@ from typing import Final
 from child import serve
 
 from inference_lab.config.models import load
-from inference_lab.core.engine.cluster import Cluster
-from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.block_pool import block_ids
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
 
 CONFIG: Final = """\
 model = "llama-3.1-8b-instruct"

@@ -74,7 +74,7 @@ def _serve(arguments: list[str]) -> int:
     gc.disable()  # until the service has started: what is made until then stays
     from twisted.python import usage  # noqa: PLC0415 - only this command needs Twisted
 
-    from inference_lab.service.without_tls import leave_tls_out  # noqa: PLC0415
+    from inference_lab.service.process import leave_tls_out  # noqa: PLC0415
     from inference_lab.tap import Options, makeService  # noqa: PLC0415
 
     options = Options()
@@ -133,7 +133,7 @@ def _sim(arguments: list[str]) -> int:
 
 
 def _record(arguments: list[str]) -> int:
-    from inference_lab.record.command import main as record  # noqa: PLC0415
+    from inference_lab.commands.record.command import main as record  # noqa: PLC0415
 
     return record(arguments)
 

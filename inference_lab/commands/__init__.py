@@ -1,1 +1,1 @@
-"""Shell: the subcommands of `inference-lab` beside `serve` and `record`."""
+"""Shell: the subcommands of `inference-lab` beside `serve`."""

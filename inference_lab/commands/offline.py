@@ -1,4 +1,4 @@
-"""What the offline commands share: their options, a deployment with settings changed, JSON input, one-line errors."""
+"""What the offline commands share: their options, a deployment with settings changed, JSON input, tables of text."""
 
 from __future__ import annotations
 
@@ -10,15 +10,28 @@ import msgspec
 import tomli
 from msgspec import Struct
 
-from inference_lab.catalog import Catalog
-from inference_lab.config.deployment_file import parse_deployment_file
+from inference_lab.config.deployment_file import Catalog, parse_deployment_file
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.config.toml_reading import Table, read_toml, refuse_non_finite, show_value
 from inference_lab.console import Parser, UserError
 from inference_lab.core.engine.deployment_spec import Deployment
+from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+
+def text_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """`rows` under `headings`; the first column to the left, the others to the right, each as wide as it must be."""
+    lines = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
 
 
 class Offline(Struct, frozen=True):

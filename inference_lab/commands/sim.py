@@ -1,35 +1,195 @@
-"""`inference-lab sim`: a trace of requests run through a deployment in simulated time."""
+"""`inference-lab sim`: a trace of requests run through a deployment in simulated time: tables, JSON or a drawing."""
 
 from __future__ import annotations
 
 import sys
 import time
+from html import escape
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta, Struct
 
-from inference_lab.commands.offline import load_offline, offline_parser, read_json
-from inference_lab.commands.sim_plot import PLOT_SLICES, plot_svg, plot_writer
-from inference_lab.commands.text_table import text_table
-from inference_lab.commands.trace import parse_trace
-from inference_lab.console import run, shown_json
-from inference_lab.core.engine.cluster import Cluster
-from inference_lab.core.engine.simulation import simulate
-from inference_lab.core.engine.statistics import Statistics
-from inference_lab.core.engine.timeline import Timeline
+from inference_lab.commands.offline import load_offline, offline_parser, read_json, text_table
+from inference_lab.config.toml_reading import convert
+from inference_lab.console import UserError, run, shown_json
+from inference_lab.core.engine.cluster import Cluster, simulate
+from inference_lab.core.engine.request import Request
+from inference_lab.core.engine.specs import U32, NotNegative
+from inference_lab.core.engine.statistics import Statistics, Timeline
 from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from inference_lab.commands.offline import Offline
-    from inference_lab.core.engine.request import Request
-    from inference_lab.core.engine.statistics import Distribution, Summary
+    from inference_lab.core.engine.statistics import Distribution, Slice, Summary
+
+PLOT_SLICES: Final = 300
+
+_WIDTH: Final = 900
+_LEFT: Final = 80
+_RIGHT: Final = 40
+_TOP: Final = 60
+_PANEL: Final = 120
+_GAP: Final = 30
+_PANELS: Final = (
+    ("waiting requests", "waiting", "#c0392b"),
+    ("running requests", "running", "#2471a3"),
+    ("KV blocks in use, %", "kv_used", "#7d6608"),
+    ("output tokens/s", "tokens_per_s", "#1e8449"),
+)
 
 _PROG = "inference-lab sim"
 _BAR_WIDTH = 40
 _BAR_INTERVAL_S = 0.2
+
+
+class TraceRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """One request.
+
+    `arrival` in seconds. It will produce `output_tokens`, while the scheduler plans with `max_output_tokens` (by
+    default the same). `priority`: smaller is more urgent. `prompt_block_ids` are content ids, one per full block of
+    the prompt. `result` is ignored, so that a trace with results can be run again.
+    """
+
+    id: int | str
+    prompt_tokens: U32
+    output_tokens: U32
+    arrival: NotNegative = 0.0
+    max_output_tokens: U32 | None = None
+    priority: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] = 0
+    prompt_block_ids: tuple[int | str, ...] = ()
+    result: Any = None
+
+    def __post_init__(self) -> None:
+        if self.max_output_tokens is not None and self.output_tokens > max(1, self.max_output_tokens):
+            raise ValueError(
+                f"output_tokens is {self.output_tokens}, expected at most max_output_tokens ({self.max_output_tokens})"
+            )
+
+
+def parse_trace(content: object, file: str, block_size: int) -> list[tuple[float, Request]]:
+    """Arrivals (seconds, request) from a list of requests, or from an object with such a list under `requests`.
+
+    Raises:
+        UserError: an entry of another shape, an id that occurs twice, or more content ids than the prompt has full
+        blocks of `block_size` positions: they were made for another size, or would share what is generated.
+    """
+    where = ""
+    if isinstance(content, dict) and "requests" in content:
+        content, where = content["requests"], "requests"
+    entries = convert(content, tuple[TraceRequest, ...], file=file, where=where)
+    seen: set[int | str] = set()
+    arrivals = []
+    for index, entry in enumerate(entries):
+        if entry.id in seen:
+            raise UserError(
+                f"{file}: {where}[{index}].id is {entry.id!r}, which an earlier request has already"
+            )
+        seen.add(entry.id)
+        full_blocks = entry.prompt_tokens // block_size
+        if len(entry.prompt_block_ids) > full_blocks:
+            raise UserError(
+                f"{file}: {where}[{index}].prompt_block_ids has {len(entry.prompt_block_ids)} ids, expected at most"
+                f" {full_blocks}: the full blocks of {block_size} in {entry.prompt_tokens} prompt tokens"
+            )
+        request = Request(
+            entry.id,
+            entry.prompt_tokens,
+            entry.output_tokens,
+            max_output_tokens=entry.max_output_tokens,
+            priority=entry.priority,
+            block_ids=entry.prompt_block_ids,
+        )
+        arrivals.append((entry.arrival, request))
+    return arrivals
+
+
+def plot_writer(path: Path) -> Callable[[str], None]:
+    """What writes an SVG text to `path`, as the format that its name ends in.
+
+    Raises:
+        UserError: another ending than .svg or .png, or what PNG needs is not installed; from the writer: the file
+            cannot be written.
+    """
+    suffix = path.suffix.lower()
+    render: Callable[[str], bytes]
+    if suffix == ".svg":
+        render = str.encode
+    elif suffix == ".png":
+        converter = _png_converter(path)
+        render = lambda svg: converter.svg2png(bytestring=svg.encode(), scale=2)  # noqa: E731 - typed above
+    else:
+        raise UserError(f"--plot {path}: expected a name that ends in .svg or .png")
+
+    def write(svg: str) -> None:
+        try:
+            path.write_bytes(render(svg))
+        except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+            raise UserError(
+                f"--plot {path}: cannot be written: {getattr(error, 'strerror', None) or error}"
+            ) from None
+
+    return write
+
+
+def _png_converter(path: Path) -> Any:  # noqa: ANN401 - the library has no types
+    try:
+        return import_module("cairosvg")
+    except (ImportError, OSError):  # OSError: the library is there, the system's libcairo is not
+        raise UserError(
+            f"--plot {path}: PNG needs cairosvg (pip install cairosvg) and libcairo; a .svg needs neither"
+        ) from None
+
+
+def plot_svg(slices: Sequence[Slice], title: str) -> str:
+    """The four panels under each other, over one time axis."""
+    height = _TOP + len(_PANELS) * (_PANEL + _GAP) + _GAP
+    size = f'width="{_WIDTH}" height="{height}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12">',
+        f'<rect {size} fill="white"/>',
+        f'<text x="{_LEFT}" y="22" font-size="14">{escape(title)}</text>',
+    ]
+    for number, (label, field, colour) in enumerate(_PANELS):
+        scale = 100 if field == "kv_used" else 1
+        values = [getattr(part, field) * scale for part in slices]
+        parts += _panel(values, label, colour, _TOP + number * (_PANEL + _GAP))
+    parts += _time_axis(slices, height - _GAP)
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _panel(values: Sequence[float], label: str, colour: str, top: int) -> list[str]:
+    highest = max(values, default=0.0)
+    bottom = top + _PANEL
+    right = _WIDTH - _RIGHT
+    column = (right - _LEFT) / max(1, len(values))
+    points = []
+    for index, value in enumerate(values):
+        y = bottom - (value / highest * _PANEL if highest else 0)
+        points += [f"{_LEFT + index * column:.1f},{y:.1f}", f"{_LEFT + (index + 1) * column:.1f},{y:.1f}"]
+    return [
+        f'<text x="{_LEFT}" y="{top - 6}">{label}</text>',
+        f'<path d="M{_LEFT} {top}V{bottom}H{right}" fill="none" stroke="#999"/>',
+        f'<text x="{_LEFT - 6}" y="{top + 10}" text-anchor="end">{highest:.4g}</text>',
+        f'<text x="{_LEFT - 6}" y="{bottom}" text-anchor="end">0</text>',
+        f'<polyline points="{" ".join(points)}" fill="none" stroke="{colour}"/>',
+    ]
+
+
+def _time_axis(slices: Sequence[Slice], y: int) -> list[str]:
+    if not slices:
+        return [f'<text x="{_LEFT}" y="{y}">no step was run</text>']
+    end_s = slices[1].start_s * len(slices)
+    width = _WIDTH - _RIGHT - _LEFT
+    marks = 5
+    return [
+        f'<text x="{_LEFT + width * mark / marks:.1f}" y="{y}" text-anchor="middle">{end_s * mark / marks:.4g} s</text>'
+        for mark in range(marks + 1)
+    ]
 
 
 def main(argv: list[str]) -> int:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 from msgspec import Struct
 
-from inference_lab.commands.offline import load_offline, offline_parser, read_json
-from inference_lab.commands.text_table import text_table
+from inference_lab.commands.offline import load_offline, offline_parser, read_json, text_table
 from inference_lab.config.toml_reading import convert
 from inference_lab.console import UserError, run, shown_json
 from inference_lab.core.engine.roofline import Roofline
-from inference_lab.core.engine.units import U32, Count
+from inference_lab.core.engine.specs import U32, Count
 from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from inference_lab.commands.journal_rows import fetch, source_parser, wanted_by
+from inference_lab.commands.journal import fetch, source_parser, wanted_by
 from inference_lab.console import UserError, json_line, print_lines, run
 from inference_lab.core.apis.reading import NAME_OF_END
 from inference_lab.core.journal.conversation import Conversation, Leg, verdicts

@@ -1,12 +1,14 @@
-"""A deployment file's schema: every table type-checked, and the deployment it describes on an entry."""
+"""A deployment file's schema: every table type-checked, the catalog entries it names, the deployment on an entry."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from msgspec import Meta, Struct
 
-from inference_lab.config.toml_reading import Refused, Table, convert, fitted, join_key, show_value
+from inference_lab.config.toml_reading import Refused, Table, convert, fitted, join_key, read_toml, show_value
 from inference_lab.console import UserError
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.apis.dialects import DIALECTS
@@ -17,15 +19,16 @@ from inference_lab.core.engine.deployment_spec import (
     SchedulerSpec,
     TimeCorrection,
 )
-from inference_lab.core.engine.hardware_spec import HardwareSpec
-from inference_lab.core.engine.model_spec import ModelSpec
-from inference_lab.core.engine.units import U32, Count
+from inference_lab.core.engine.specs import U32, Count, HardwareSpec, ModelSpec
 from inference_lab.core.faults.directive import DirectiveError
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_table
 
-if TYPE_CHECKING:
-    from inference_lab.catalog import Catalog
+Spec = TypeVar("Spec", ModelSpec, HardwareSpec)
+
+_HOME: Final = Path(__file__).parents[1] / "catalog"
+# Never a path: a name must not lead out of the catalog.
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 # Tables that the deployment files of the Rust simulator may have, and ours may not: docs/engine.md.
 _OUT_OF_SCOPE: Final = {
@@ -44,6 +47,45 @@ _ANY_SCHEDULER: Final[Table] = {
 
 
 _Milliseconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class Catalog:
+    """The TOML files in `models/` and `hardware/` below `home`, by default the ones that are shipped."""
+
+    def __init__(self, home: Path = _HOME) -> None:
+        self._home = home
+        self._models: dict[str, ModelSpec] = {}
+        self._hardware: dict[str, HardwareSpec] = {}
+
+    def model(self, name: str, *, file: str, where: str) -> ModelSpec:
+        """The model `name`, which `file` names under the key path `where`.
+
+        Raises:
+            UserError: there is no such entry, or it is not valid.
+        """
+        if name not in self._models:
+            self._models[name] = self._read("models", ModelSpec, name, f"{file}: {where}")
+        return self._models[name]
+
+    def hardware(self, name: str, *, file: str, where: str) -> HardwareSpec:
+        """The hardware `name`, which `file` names under the key path `where`.
+
+        Raises:
+            UserError: there is no such entry, or it is not valid.
+        """
+        if name not in self._hardware:
+            self._hardware[name] = self._read("hardware", HardwareSpec, name, f"{file}: {where}")
+        return self._hardware[name]
+
+    def _read(self, folder: str, kind: type[Spec], name: str, asked_by: str) -> Spec:
+        path = self._home / folder / f"{name}.toml"
+        if not _NAME.fullmatch(name) or not path.is_file():
+            known = ", ".join(sorted(entry.stem for entry in (self._home / folder).glob("*.toml")))
+            raise UserError(
+                f"{asked_by} is {show_value(name)}, which the catalog does not hold;"
+                f" expected a table of facts or one of {known}"
+            )
+        return convert(read_toml(path, str(path)), kind, file=str(path), where="")
 
 
 class AnswerSettings(Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from inference_lab.catalog import Catalog
 from inference_lab.config.deployment_file import (
     AnswerSettings,
+    Catalog,
     DeploymentFile,
     Latency,
     parse_deployment_file,

@@ -19,7 +19,7 @@ from twisted.logger import FileLogObserver, formatEvent, formatEventAsClassicLog
 from twisted.python.reflect import safe_str
 
 from inference_lab.console import shown_json
-from inference_lab.core.journal.bounds import LINE_BYTES, TRACEBACK_BYTES, cut
+from inference_lab.core.journal.row import LINE_BYTES, TRACEBACK_BYTES, cut
 from inference_lab.core.one_line import one_line
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What the process itself needs: descriptors, a calm garbage collector, signals, systemd, an exit status."""
+"""What the process itself needs: descriptors, a frozen garbage collector, signals, systemd, its parent, its status."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReadDescriptor
 from twisted.logger import Logger
+from zope.interface import implementer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
+
+    from twisted.python.failure import Failure
 
     from inference_lab.config.models import Loaded
 
@@ -31,6 +36,9 @@ _MAPPED_BYTES: Final = 131_072
 _statuses: Final[list[int]] = []
 
 _log: Final = Logger()
+
+_PLAIN: Final = ("tcp:", "tcp6:", "unix:", "systemd:")
+"""Endpoints without TLS; what another one needs is for its author to know."""
 
 
 def raise_file_limit() -> None:
@@ -155,3 +163,47 @@ def _leave() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(_statuses[0])
+
+
+@implementer(IReadDescriptor)
+class Leash:
+    """The end of standard input: `ended` fires when the parent closes it or is gone."""
+
+    def __init__(self, reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor
+        self.ended: Deferred[None] = Deferred()
+        self._reactor = reactor
+        os.set_blocking(0, False)
+        reactor.addReader(self)
+
+    def fileno(self) -> int:
+        """Standard input."""
+        return 0
+
+    def doRead(self) -> None:  # noqa: N802 - Twisted's name
+        """Nothing is ever written there, so this is its end."""
+        if not os.read(0, 4096):
+            self._reactor.removeReader(self)
+            self._end()
+
+    def logPrefix(self) -> str:  # noqa: N802 - Twisted's name
+        """For Twisted's log."""
+        return "leash"
+
+    def connectionLost(self, reason: Failure) -> None:  # noqa: N802 - Twisted's name
+        """How the reactor puts it when a pipe's other end is closed and nothing is left to read."""
+        del reason
+        self._end()
+
+    def _end(self) -> None:
+        if not self.ended.called:
+            self.ended.callback(None)
+
+
+def leave_tls_out(endpoints: Sequence[str]) -> None:
+    """Keep pyOpenSSL and cryptography from being imported for endpoints that need neither.
+
+    They are a tenth of the start and more. `endpoints` are Twisted endpoint strings, none for plain TCP ports. To be
+    called before Twisted's reactor is imported, which takes what is there (twisted/internet/_newtls.py, endpoints.py).
+    """
+    if all(endpoint.startswith(_PLAIN) for endpoint in endpoints):
+        sys.modules.setdefault("OpenSSL", None)  # type: ignore[arg-type] # what makes an import of it fail

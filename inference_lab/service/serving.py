@@ -17,7 +17,7 @@ from inference_lab.config.models import Loaded, ServedModel, load
 from inference_lab.config.toml_reading import fit
 from inference_lab.console import UserError
 from inference_lab.core.engine.cluster import Cluster
-from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.journal.row import Unplanned
 from inference_lab.service.process import (
     announce,
     calm_collector,
@@ -30,8 +30,8 @@ from inference_lab.service.process import (
 )
 from inference_lab.service.settings import Settings, settings_from
 from inference_lab.storage.attempts import Attempts
-from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import MEMORY, DatabaseError, prepare
+from inference_lab.storage.journal_file import Claim, ClaimError
 from inference_lab.storage.store import Store
 from inference_lab.web.answers import Answers
 from inference_lab.web.app import Lab, route_of

@@ -39,8 +39,8 @@ from inference_lab.service.process import (
 )
 from inference_lab.service.settings import BACKLOG
 from inference_lab.service.shared import Shared, make_shared
-from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import DatabaseError, end_lost
+from inference_lab.storage.journal_file import Claim, ClaimError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

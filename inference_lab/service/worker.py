@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 from twisted.application.service import Service
 
 from inference_lab.console import UserError
-from inference_lab.service.leash import Leash
-from inference_lab.service.process import calm_collector, on_further_signal, take_signals
+from inference_lab.service.process import Leash, calm_collector, on_further_signal, take_signals
 from inference_lab.service.serving import close_ports
 from inference_lab.service.settings import settings_from
 from inference_lab.service.shared import Shared
 from inference_lab.service.supervisor import CONTROL_FD, PULSE_S, SOCKETS_FD
-from inference_lab.storage.claim import Claim
+from inference_lab.storage.journal_file import Claim
 from inference_lab.wire.turns import bound_turns
 
 if TYPE_CHECKING:

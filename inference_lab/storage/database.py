@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from inference_lab.core.journal.endings import Unplanned
 from inference_lab.core.journal.filters import EVERYTHING, FILTERS, Filter
-from inference_lab.core.journal.row import Row
-from inference_lab.storage import room
-from inference_lab.storage.file_watch import FileWatch, set_aside
-from inference_lab.storage.pages import Page, read_page, with_id
+from inference_lab.core.journal.row import Row, Unplanned
+from inference_lab.storage.journal_file import FileWatch, set_aside
+from inference_lab.storage.pages import DROPPED_SCHEMA, Page, make_room, read_page, with_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,7 +45,7 @@ CREATE TABLE IF NOT EXISTS rows (
 _SCHEMA: Final = (
     _TABLE,
     "CREATE INDEX IF NOT EXISTS by_time ON rows (time)",
-    *room.SCHEMA,
+    *DROPPED_SCHEMA,
 )
 _AT_ONCE: Final = (64, 8, 1)
 """Rows to a statement. Python gives up its lock in each, and has to wait for it again while the reactor is busy."""
@@ -142,7 +140,7 @@ class Database:
         No row comes after one that has ended, unless its number is `awaited`.
 
         Rows that have ended are dropped when `most_rows` newer ones are there, the oldest also when all of them come to
-        more than `room.most_bytes(most_rows)`, or when they are from before `oldest` (Unix seconds). Answers how many
+        more than `most_bytes(most_rows)`, or when they are from before `oldest` (Unix seconds). Answers how many
         were dropped for room.
         """
         new = [number for number in rows if number not in self._ids]
@@ -158,7 +156,7 @@ class Database:
                 assert cursor.lastrowid is not None  # noqa: S101 - an INSERT that has not failed
                 # The rows of one statement have ids that follow each other: nobody else writes meanwhile.
                 opened += range(cursor.lastrowid - len(part) + 1, cursor.lastrowid + 1)
-            dropped = room.make_room(self._connection, most_rows, oldest)
+            dropped = make_room(self._connection, most_rows, oldest)
         self._ids.update(zip(new, opened, strict=True))
         for number, row in rows.items():
             if row.state == "ended" and number not in awaited:

@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred, fail
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import Database, DatabaseError, begin_anew
-from inference_lab.storage.room import most_bytes
+from inference_lab.storage.journal_file import Claim, ClaimError
+from inference_lab.storage.pages import most_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

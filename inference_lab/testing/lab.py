@@ -1,10 +1,14 @@
-"""What a test asks of a running lab: a death, a message that carries one, the journal, a verdict."""
+"""What a test asks of a running lab: a death, a message that carries one, the journal, a verdict; and which test."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import hashlib
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlencode, urlsplit
 
-from inference_lab.testing import journal
 from inference_lab.testing.received import Received
 
 if TYPE_CHECKING:
@@ -12,10 +16,102 @@ if TYPE_CHECKING:
 
     from inference_lab.core.faults.incident import Incidents
     from inference_lab.core.oracle import Ended, Usage, Verdict
-    from inference_lab.testing.current import CurrentTest
-    from inference_lab.testing.journal import Row
+
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_LENGTH = 40
+
+Row: TypeAlias = dict[str, Any]
+"""One request as the server saw it; docs/journal.md lists the keys."""
+
+_PATIENCE_S = 10.0
+"""How long an answer may take beyond what it was asked to wait."""
 
 HEALTHY = "ok"
+
+
+class CurrentTest:
+    """What a lab knows about the test that asks it.
+
+    Ids are counted per test, not drawn: the same test sends the same bytes in every run, alone or among others, so it
+    gets the same words and the same death. They are unique on one server, however often a test is run again.
+    """
+
+    def __init__(self) -> None:
+        self.marked: tuple[object, ...] | None = None
+        """The arguments of the test's `fault` marker, if it has one."""
+        self.latest: str | None = None
+        """The last id that this test has got."""
+        self._name = "test"
+        self._counts: Counter[str] = Counter()
+
+    def begin(self, name: str, marked: tuple[object, ...] | None = None) -> None:
+        """Another test runs now; `name` is its full one, such as pytest's node id; `marked` see there."""
+        short = _FOREIGN.sub("-", re.split(r"::|\.(?=\w+$)", name)[-1])[:_NAME_LENGTH].strip("-")
+        # Tests in different files may share the short name.
+        digest = hashlib.blake2b(name.encode(errors="backslashreplace"), digest_size=4).hexdigest()
+        self._name = f"{short or 'test'}-{digest}"
+        self.marked = marked
+        self.latest = None
+
+    def fresh(self) -> str:
+        """A new id: 1 to 64 characters of `[A-Za-z0-9._-]`."""
+        self._counts[self._name] += 1
+        self.latest = f"{self._name}-{self._counts[self._name]}"
+        return self.latest
+
+
+def _path(test: str | None, *, count: int, wait_s: float, filters: dict[str, object]) -> str:
+    """The path to ask for.
+
+    Raises:
+        ValueError: no test to ask about.
+    """
+    if test is None and not filters:
+        raise ValueError("no test to ask about: call fault() or prompt() first, or give test=…")
+    asked = {} if test is None else {"test": test}
+    return "/lab/journal?" + urlencode({**asked, "count": count, "wait": f"{wait_s:g}", **filters})
+
+
+def _rows_in(status: int, body: bytes) -> list[Row]:
+    """The rows of an answer, oldest first.
+
+    Raises:
+        ValueError: the server has refused the question, with its reason.
+    """
+    answer = json.loads(body)
+    if status != 200:
+        raise ValueError(f"the journal says {status}: {answer['error']['message']}")
+    data: list[Row] = answer["data"]
+    return data
+
+
+def _fetch(url: str, path: str, *, timeout_s: float) -> tuple[int, bytes]:
+    """GET, straight from the server whatever proxy the environment names; status and body.
+
+    Raises:
+        ValueError: the server is on a Unix socket.
+    """
+    from http.client import HTTPConnection, HTTPSConnection  # noqa: PLC0415 - 30 ms, for whoever asks nothing
+
+    address = urlsplit(url)
+    host, port = address.hostname or "", address.port
+    if address.scheme == "https":
+        import ssl  # noqa: PLC0415 - as above
+
+        # The server is ours, whatever its certificate says.
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        connection: HTTPConnection = HTTPSConnection(host, port, timeout=timeout_s, context=trusting)
+    elif address.scheme == "http":
+        connection = HTTPConnection(host, port, timeout=timeout_s)
+    else:
+        raise ValueError(f"the journal of a lab is asked for over TCP, not at {url}")
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
 
 
 class Handle:
@@ -139,10 +235,10 @@ class Handle:
     def _query(self, test: str | None, count: int, wait_s: float, filters: dict[str, object]) -> str:
         if test is None and not filters:
             test = self.test
-        return journal.query(test, count=count, wait_s=wait_s, filters=filters)
+        return _path(test, count=count, wait_s=wait_s, filters=filters)
 
     def _rows(self, path: str, wait_s: float) -> list[Row]:
-        return journal.rows(*journal.fetch(self.url, path, timeout_s=wait_s + journal.PATIENCE_S))
+        return _rows_in(*_fetch(self.url, path, timeout_s=wait_s + _PATIENCE_S))
 
 
 class InferenceLab(Handle):

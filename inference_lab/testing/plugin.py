@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inference_lab.testing.child import ServerError
-from inference_lab.testing.current import CurrentTest
-from inference_lab.testing.running import running_lab
+from inference_lab.testing.child import ServerError, running_lab
+from inference_lab.testing.lab import CurrentTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

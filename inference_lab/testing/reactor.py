@@ -19,16 +19,14 @@ from inference_lab.service.serving import (
 )
 from inference_lab.service.settings import settings_from
 from inference_lab.tap import Options
-from inference_lab.testing.child import ServerError
-from inference_lab.testing.current import CurrentTest
-from inference_lab.testing.lab import Handle
-from inference_lab.testing.running import serve_options
+from inference_lab.testing.child import ServerError, serve_options
+from inference_lab.testing.lab import CurrentTest, Handle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inference_lab.service.settings import Settings
-    from inference_lab.testing.journal import Row
+    from inference_lab.testing.lab import Row
 
 
 class ReactorLab(Handle):

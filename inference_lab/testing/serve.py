@@ -1,6 +1,6 @@
 """`inference-lab serve` for a test run: it ends with its standard input, so that it never outlives whoever started it.
 
-Run by `running.py` alone, as `python -m inference_lab.testing.serve OPTIONS`.
+Run by `child.py` alone, as `python -m inference_lab.testing.serve OPTIONS`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main() -> None:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
 
     from inference_lab.cli import main as command  # noqa: PLC0415
-    from inference_lab.service.leash import Leash  # noqa: PLC0415
+    from inference_lab.service.process import Leash  # noqa: PLC0415
 
     def hold() -> None:
         Leash(reactor).ended.addCallback(lambda _: os.kill(os.getpid(), signal.SIGTERM))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from inference_lab.testing.current import CurrentTest
+from inference_lab.testing.lab import CurrentTest
 from inference_lab.testing.reactor import ReactorLab
 
 if TYPE_CHECKING:

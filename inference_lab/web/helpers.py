@@ -9,10 +9,12 @@ import msgspec
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.request import Ids, read_body
 from inference_lab.core.errors import invalid_prompt, invalid_request
-from inference_lab.core.prompts.helper_payloads import detokenized, rendered, tokenized
 from inference_lab.core.prompts.messages import Message
+from inference_lab.core.tokens import decode, encode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inference_lab.core.answer.templates import Format
     from inference_lab.web.served import ServedModels
 
@@ -112,3 +114,39 @@ def _render(style: Format, asked: _Conversation, *, reasons: bool) -> str:
         )
     except ValueError as error:
         raise invalid_request(str(error), "messages") from None
+
+
+def tokenized(
+    text: str, *, max_model_len: int, add_special_tokens: bool = False, return_token_strs: bool = False
+) -> dict[str, object]:
+    """`{count, max_model_len, tokens[, token_strs]}`, vLLM's shape; nothing is added unless asked for."""
+    ids = encode(text, add_special_tokens=add_special_tokens)
+    payload: dict[str, object] = {"count": len(ids), "max_model_len": max_model_len, "tokens": ids}
+    if return_token_strs:
+        payload["token_strs"] = [decode([number]) for number in ids]
+    return payload
+
+
+def detokenized(ids: Iterable[int]) -> dict[str, object]:
+    """`{prompt}`, vLLM's shape."""
+    return {"prompt": decode(ids)}
+
+
+def rendered(
+    prompt: str,
+    continuation_text: str = "",
+    *,
+    return_token_ids: bool = True,
+    return_rendered: bool = False,
+) -> dict[str, object]:
+    """`{token_ids, total, continuation_tokens[, rendered]}` of a prompt with the answer so far behind it.
+
+    `continuation_tokens` is what the text adds to the prompt's ids, so that a leg's prompt less the
+    continuation is the first prompt even where the two share an id.
+    """
+    ids = encode(prompt + continuation_text)
+    payload: dict[str, object] = {"token_ids": ids} if return_token_ids else {}
+    payload |= {"total": len(ids), "continuation_tokens": len(ids) - len(encode(prompt))}
+    if return_rendered:
+        payload["rendered"] = prompt + continuation_text
+    return payload

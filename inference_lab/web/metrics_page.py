@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from twisted.internet.interfaces import IDelayedCall
 
-    from inference_lab.metrics.exposition import Metrics
+    from inference_lab.metrics import Metrics
     from inference_lab.storage.store import Store
     from inference_lab.web.served import Served
     from inference_lab.wire.pacer import Pacer
@@ -70,7 +70,7 @@ class MetricsPage:
 
     def _made(self) -> Metrics:
         if self._metrics is None:
-            from inference_lab.metrics.exposition import Metrics  # noqa: PLC0415 - a start that fails needs none
+            from inference_lab.metrics import Metrics  # noqa: PLC0415 - a start that fails needs none
 
             self._metrics = Metrics(self)
         return self._metrics

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from inference_lab.core.faults.death import HEALTHY
 from inference_lab.core.identity import key_text
-from inference_lab.core.journal.calls import arguments_so_far
 from inference_lab.core.journal.row import Engine
-from inference_lab.core.journal.sent import Leg
+from inference_lab.core.journal.sent import Leg, arguments_so_far
 from inference_lab.web.decide import CONFIGURED
 
 if TYPE_CHECKING:

@@ -24,9 +24,8 @@ from inference_lab.core.faults.directive import DirectiveError, MalformedError, 
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header, plan_from_prompt
 from inference_lab.core.identity import TEST_ID
-from inference_lab.core.journal.calls import calls_in
-from inference_lab.core.journal.parameters import parameters_of
-from inference_lab.core.journal.row import ignored_in
+from inference_lab.core.journal.row import ignored_in, parameters_of
+from inference_lab.core.journal.sent import calls_in
 from inference_lab.core.stream.assemble import Asked
 from inference_lab.web.served import Served
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from twisted.logger import Logger
 
-from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.block_pool import block_ids
 from inference_lab.core.engine.request import Request
 from inference_lab.wire.engine_driver import Load, Timing
 from inference_lab.wire.pacer import TURN_US, Lateness
@@ -20,9 +20,8 @@ from inference_lab.wire.pacer import TURN_US, Lateness
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inference_lab.core.engine.cluster import Cluster
-    from inference_lab.core.engine.replica import Replica
-    from inference_lab.core.engine.step import Step
+    from inference_lab.core.engine.cluster import Cluster, Replica
+    from inference_lab.core.engine.scheduler import Step
     from inference_lab.wire.engine_driver import Job
     from inference_lab.wire.pacer import Pacer
 

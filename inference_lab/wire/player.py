@@ -13,7 +13,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from inference_lab.core.faults.death import Close
-from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.journal.row import Unplanned
 from inference_lab.core.stream.chunks import Spelled
 from inference_lab.core.stream.events import (
     NOTHING,

@@ -11,11 +11,8 @@ import msgspec
 
 from inference_lab.core.faults.death import Close
 from inference_lab.core.identity import TEST_ID
-from inference_lab.core.journal.bounds import cut_texts
-from inference_lab.core.journal.calls import SentCalls
-from inference_lab.core.journal.endings import Unplanned
-from inference_lab.core.journal.parameters import digest
-from inference_lab.core.journal.row import Row, split_headers
+from inference_lab.core.journal.row import Row, Unplanned, cut_texts, digest, split_headers
+from inference_lab.core.journal.sent import SentCalls
 from inference_lab.core.stream.events import NOTHING
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from inference_lab.core.errors import (
     invalid_request,
     not_found,
 )
-from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.journal.row import Unplanned
 from inference_lab.wire.origins import is_guarded
 from inference_lab.wire.tally import NO_MODEL
 

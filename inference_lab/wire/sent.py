@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from inference_lab.core.answer.end import Spoken
-from inference_lab.core.journal.calls import SentCalls
+from inference_lab.core.journal.sent import SentCalls
 from inference_lab.core.stream.events import NOTHING, ONE_THOUGHT, ONE_WORD, Said
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from inference_lab.core.journal.bounds import cut
-from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.journal.row import Unplanned, cut
 from inference_lab.wire.player import Player
 
 if TYPE_CHECKING:

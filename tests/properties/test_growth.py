@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from inference_lab.commands.record.capture import Capture, End
+from inference_lab.commands.record.masking import Mask
 from inference_lab.core.answer.answer import word
 from inference_lab.core.answer.legs import directive_in
 from inference_lab.core.answer.position import locate
@@ -16,8 +18,6 @@ from inference_lab.core.faults.directive import DirectiveError, parse_directive
 from inference_lab.core.faults.grammar import MOST_ELEMENTS
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header, plan_from_prompt, plan_from_table
 from inference_lab.core.oracle import verify
-from inference_lab.record.capture import Capture, End
-from inference_lab.record.masking import Mask
 from tests.support.growth import assert_linear, calls_of
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from inference_lab.commands.record.command import main as record
 from inference_lab.config.incident_file import read_incident
 from inference_lab.core.faults.modes import BASIC_MODES
-from inference_lab.record.command import main as record
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.support.models import INSTANT, MODEL
 from tests.support.rawclient import FIN, OPEN, RST, Received, ask, exchange, fault_request, payload, request

@@ -13,7 +13,7 @@ from inference_lab.core.answer.pieces import Channel, Pieces
 from inference_lab.core.answer.position import Position
 from inference_lab.core.answer.templates import Format
 from inference_lab.core.answer.writer import Calls, Finish, Plan, Writer
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import spell
 
 

@@ -11,7 +11,7 @@ from inference_lab.core.answer.place import Place
 from inference_lab.core.answer.templates import Format
 from inference_lab.core.answer.words import Tail, argument_tail_of, completion_of, tail_of, torn_letters
 from inference_lab.core.json_text import Ends, escape_rest, quoted, scan, unquoted
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import spell
 
 _QUOTED: Final = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*\\?', re.DOTALL)

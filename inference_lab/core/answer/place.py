@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ from inference_lab.core.answer.reading import read, read_as_call
 from inference_lab.core.answer.region import Region, region_of, without_region
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.json_text import Ends, scan
-from inference_lab.core.prompts.calls import CallTarget, targets_of
+from inference_lab.core.prompts.messages import CallTarget, targets_of
 from inference_lab.core.tokens import digest, encode, tag_of
 
 

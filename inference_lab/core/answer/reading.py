@@ -11,7 +11,7 @@ from inference_lab.core.answer.place import Place
 from inference_lab.core.answer.region import Region
 from inference_lab.core.answer.templates import Format
 from inference_lab.core.answer.words import Tail, completion_of, tail_of, torn_letters
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import spell
 
 # An answer that begins so was opened by its prompt, even where another template has rendered the prompt anew.

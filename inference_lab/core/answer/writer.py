@@ -10,7 +10,7 @@ from inference_lab.core.answer.pieces import Channel, Piece, Pieces, Run, fit
 from inference_lab.core.answer.position import Position
 from inference_lab.core.answer.templates import Format
 from inference_lab.core.json_text import quoted
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import decode, encode, spell
 
 DEFAULT_WORDS: Final = 256

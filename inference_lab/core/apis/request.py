@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from inference_lab.core.errors import ApiError, invalid_request
-from inference_lab.core.prompts.calls import CallTarget, call_target
+from inference_lab.core.prompts.messages import CallTarget, call_target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

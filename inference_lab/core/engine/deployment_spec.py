@@ -11,18 +11,17 @@ from typing import Annotated, Final, TypeAlias
 from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
-from inference_lab.core.engine.hardware_spec import HardwareSpec
-from inference_lab.core.engine.kv import KvCapacity, KvLayout
-from inference_lab.core.engine.model_spec import ModelSpec
-from inference_lab.core.engine.policy import POLICIES
-from inference_lab.core.engine.units import (
+from inference_lab.core.engine.model_costs import KvCapacity, KvLayout, projection_bytes, weight_bytes
+from inference_lab.core.engine.request import POLICIES
+from inference_lab.core.engine.specs import (
     U32,
     U64,
     Count,
+    HardwareSpec,
+    ModelSpec,
     NotNegative,
     Positive,
 )
-from inference_lab.core.engine.weights import projection_bytes, weight_bytes
 
 _POLICY_ALIASES: Final = {"sjf": "sof"}
 

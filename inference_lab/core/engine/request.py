@@ -1,11 +1,15 @@
-"""A request inside the simulated engine: what it asks for, and how far it has come."""
+"""A request inside the simulated engine, and the queue that it waits in, in the order of a policy.
+
+Rules: docs/engine.md, "Policies".
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from bisect import bisect_left, insort
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 
 class Request:
@@ -96,3 +100,103 @@ class Request:
     def is_complete(self) -> bool:
         """Whether its last token has been produced."""
         return self.produced >= self.output_tokens
+
+
+class Policy(NamedTuple):
+    """`queue_key(request, place)` sorts the waiting queue, smallest first; `place` grows with the place in line.
+
+    `victim_key` picks the running request with the largest value, the last one of several; None: the last of all.
+    """
+
+    queue_key: Callable[[Request, int], tuple[float, ...]]
+    victim_key: Callable[[Request], tuple[float, ...]] | None = None
+
+
+def _smallest(size: Callable[[Request], int], victim_size: Callable[[Request], int]) -> Policy:
+    return Policy(lambda request, place: (size(request), place), lambda request: (victim_size(request),))
+
+
+def _largest(size: Callable[[Request], int], victim_size: Callable[[Request], int]) -> Policy:
+    # Among equals the last in line goes first: the reference's scan for a maximum ends there.
+    return Policy(lambda request, place: (-size(request), -place), lambda request: (victim_size(request),))
+
+
+def _prompt(request: Request) -> int:
+    return request.prompt_tokens
+
+
+def _output(request: Request) -> int:
+    return request.max_output_tokens
+
+
+def _total(request: Request) -> int:
+    return request.prompt_tokens + request.max_output_tokens
+
+
+def _output_left(request: Request) -> int:
+    return request.max_output_tokens - request.produced
+
+
+def _total_left(request: Request) -> int:
+    return _total(request) - request.computed
+
+
+POLICIES: Final[Mapping[str, Policy]] = {
+    "fcfs": Policy(lambda _, place: (place,)),
+    "priority": Policy(
+        lambda request, _: (request.priority, request.arrival_s, request.submission),
+        lambda request: (request.priority, request.arrival_s),
+    ),
+    "sif": _smallest(_prompt, _prompt),
+    "lif": _largest(_prompt, _prompt),
+    "sof": _smallest(_output, _output_left),
+    "lof": _largest(_output, _output_left),
+    "stf": _smallest(_total, _total_left),
+    "ltf": _largest(_total, _total_left),
+}
+
+
+class WaitingQueue:
+    """Requests sorted by `key(request, place)`: arrivals go to the back of the line, returning ones to its front."""
+
+    def __init__(self, key: Callable[[Request, int], tuple[float, ...]]) -> None:
+        self._key = key
+        self._keys: list[tuple[float, ...]] = []
+        self._requests: dict[tuple[float, ...], Request] = {}
+        self._back = 0
+        self._front = 0
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Request]:
+        return (self._requests[key] for key in self._keys)
+
+    def append(self, request: Request) -> None:
+        """Queue an arrival."""
+        self._insert(request, self._back)
+        self._back += 1
+
+    def push_front(self, request: Request) -> None:
+        """Queue a request that was preempted."""
+        self._front -= 1
+        self._insert(request, self._front)
+
+    def _insert(self, request: Request, place: int) -> None:
+        key = self._key(request, place)
+        request.queue_key = key
+        self._requests[key] = request
+        insort(self._keys, key)
+
+    def first(self) -> Request:
+        """The request to admit next; there must be one."""
+        return self._requests[self._keys[0]]
+
+    def remove(self, request: Request) -> None:
+        """Take out a request that is in the queue."""
+        key = request.queue_key
+        if key is None:
+            raise ValueError(f"request {request.id!r} is not waiting")
+        del self._keys[bisect_left(self._keys, key)]
+        del self._requests[key]
+        request.queue_key = None

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from inference_lab.core.journal.between import (
+from inference_lab.core.journal.filters import Filter
+from inference_lab.core.journal.findings import (
     SILENT_MS,
     Between,
+    Finding,
+    Kind,
+    Note,
+    Remark,
     end_s,
     ends_whole,
     is_slow,
@@ -20,9 +25,7 @@ from inference_lab.core.journal.between import (
     is_whole,
     overlap,
 )
-from inference_lab.core.journal.endings import Unplanned
-from inference_lab.core.journal.filters import Filter
-from inference_lab.core.journal.findings import Finding, Kind, Note, Remark
+from inference_lab.core.journal.row import Unplanned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping

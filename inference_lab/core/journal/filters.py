@@ -10,8 +10,7 @@ import msgspec
 
 from inference_lab.core.faults.death import CLOSES, Close
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
-from inference_lab.core.journal.bounds import cut
-from inference_lab.core.journal.endings import Unplanned
+from inference_lab.core.journal.row import Unplanned, cut
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,7 +9,7 @@ import msgspec
 from inference_lab.core.answer.templates import Format
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
 from inference_lab.core.json_text import Ends, scan, spaced
-from inference_lab.core.prompts.calls import Call
+from inference_lab.core.prompts.messages import Call
 from inference_lab.core.tokens import count_tokens
 
 _OPENING: Final = "<<respond:"

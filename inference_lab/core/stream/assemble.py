@@ -17,7 +17,7 @@ from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.faults.applies import ANY_CONNECTION, Connection, why_invisible
 from inference_lab.core.faults.incident import incident_script
 from inference_lab.core.identity import FIXED_CREATED
-from inference_lab.core.prompts.calls import requires_call, targets_of
+from inference_lab.core.prompts.messages import requires_call, targets_of
 from inference_lab.core.stream.content import AnswerSource, Cut
 from inference_lab.core.stream.events import said_of_whole
 from inference_lab.core.stream.script import fault_script

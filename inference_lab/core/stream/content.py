@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
-    from inference_lab.core.prompts.calls import CallTarget
+    from inference_lab.core.prompts.messages import CallTarget
 
 _CHANNELS: Final[dict[str, Channel]] = {"text": "text", "reasoning": "reasoning", "tool_call": "call"}
 _E_ACUTE: Final = "é"

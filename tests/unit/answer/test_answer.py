@@ -13,7 +13,7 @@ from inference_lab.core.answer.place import Place
 from inference_lab.core.answer.position import Position
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.answer.writer import Plan
-from inference_lab.core.prompts.calls import CallTarget
+from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import encode
 
 LAB = FORMATS["lab"]

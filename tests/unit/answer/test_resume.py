@@ -13,8 +13,7 @@ from inference_lab.core.answer.pieces import Channel
 from inference_lab.core.answer.position import Position, locate
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.answer.writer import Plan
-from inference_lab.core.prompts.calls import CallTarget, call_target
-from inference_lab.core.prompts.messages import Message
+from inference_lab.core.prompts.messages import CallTarget, Message, call_target
 from inference_lab.core.tokens import encode
 
 WORDS = 48

@@ -14,8 +14,7 @@ from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.answer.writer import Calls, Plan
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.oracle import verify
-from inference_lab.core.prompts.calls import CallTarget
-from inference_lab.core.prompts.messages import Message
+from inference_lab.core.prompts.messages import CallTarget, Message
 from inference_lab.core.tokens import decode, encode
 from tests.support.clients.resume_client import CHAT, COMPLETIONS, read
 from tests.support.lab import MODEL, MemoryLab, files, write

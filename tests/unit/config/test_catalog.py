@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.catalog import Catalog
-from inference_lab.config.deployment_file import parse_deployment_file
+from inference_lab.config.deployment_file import Catalog, parse_deployment_file
 from inference_lab.config.models import load
 from inference_lab.config.toml_reading import read_toml
 from inference_lab.console import UserError
-from inference_lab.core.engine.model_spec import AttentionLayers, LayerClass, LinearLayers, ModelSpec
+from inference_lab.core.engine.specs import AttentionLayers, LayerClass, LinearLayers, ModelSpec
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from inference_lab.core.engine.hardware_spec import HardwareSpec, Link
+    from inference_lab.core.engine.specs import HardwareSpec, Link
 
 HERE = ROOT / "tests" / "support"
 CONFIGS = ROOT / "configs"

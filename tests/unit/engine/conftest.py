@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from inference_lab.catalog import Catalog
-from inference_lab.config.deployment_file import parse_deployment_file
+from inference_lab.config.deployment_file import Catalog, parse_deployment_file
 from inference_lab.config.toml_reading import read_toml
 from inference_lab.core.engine.deployment_spec import Deployment, RouterSpec
 from tests.support.paths import ROOT

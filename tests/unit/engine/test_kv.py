@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.catalog import Catalog
-from inference_lab.core.engine.attention import AttentionTerms
-from inference_lab.core.engine.kv import KvLayout
-from inference_lab.core.engine.model_spec import (
+from inference_lab.config.deployment_file import Catalog
+from inference_lab.core.engine.model_costs import (
+    AttentionTerms,
+    KvLayout,
+    projection_bytes,
+    projection_dtype,
+    projection_params,
+    weight_bytes,
+)
+from inference_lab.core.engine.specs import (
     AttentionLayers,
     History,
     LinearLayers,
     MlaLayers,
     ModelSpec,
     WeightStream,
-)
-from inference_lab.core.engine.weights import (
-    projection_bytes,
-    projection_dtype,
-    projection_params,
-    weight_bytes,
 )
 from tests.support.paths import ROOT
 

@@ -10,12 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.catalog import Catalog
-from inference_lab.core.engine.attention import AttentionTerms
-from inference_lab.core.engine.collectives import all_reduce, all_to_all, gather_scatter, seconds
+from inference_lab.config.deployment_file import Catalog
 from inference_lab.core.engine.deployment_spec import TimeCorrection
-from inference_lab.core.engine.hardware_spec import Fabric, Link
-from inference_lab.core.engine.roofline import BatchWork, Roofline, StepCost
+from inference_lab.core.engine.model_costs import AttentionTerms
+from inference_lab.core.engine.roofline import (
+    BatchWork,
+    Roofline,
+    StepCost,
+    all_reduce,
+    all_to_all,
+    gather_scatter,
+    seconds,
+)
+from inference_lab.core.engine.specs import Fabric, Link
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.deployment_spec import (
     Deployment,
     KvAware,
@@ -17,25 +17,24 @@ from inference_lab.core.engine.deployment_spec import (
     RoundRobin,
     SchedulerSpec,
 )
-from inference_lab.core.engine.hardware_spec import Fabric, HardwareSpec, Link
-from inference_lab.core.engine.kv import KvLayout
-from inference_lab.core.engine.model_spec import (
+from inference_lab.core.engine.model_costs import KvLayout
+from inference_lab.core.engine.request import POLICIES, Request
+from inference_lab.core.engine.specs import (
     AttentionLayers,
+    Fabric,
+    HardwareSpec,
     History,
     Indexer,
     LinearLayers,
+    Link,
     MlaLayers,
     ModelSpec,
     Routing,
     WeightStream,
 )
-from inference_lab.core.engine.policy import POLICIES
-from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
 
 if TYPE_CHECKING:
-    from inference_lab.core.engine.scheduler import Scheduler
-    from inference_lab.core.engine.step import Step
+    from inference_lab.core.engine.scheduler import Scheduler, Step
 
 BLOCK = 4
 LAYERS = (

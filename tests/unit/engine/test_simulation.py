@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference_lab.core.engine.cluster import Cluster
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
-from inference_lab.core.engine.statistics import Statistics, Summary, distribution
-from inference_lab.core.engine.timeline import Slice, Timeline
+from inference_lab.core.engine.statistics import Slice, Statistics, Summary, Timeline, distribution
 
 if TYPE_CHECKING:
     from collections.abc import Callable

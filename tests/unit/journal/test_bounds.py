@@ -14,13 +14,19 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from inference_lab.core.answer.end import Spoken
-from inference_lab.core.journal.bounds import LINE_BYTES, MOST_NAMES, NAME_BYTES, TEXT_BYTES, cut, cut_names
-from inference_lab.core.journal.calls import MOST_CALLS, SentCalls, calls_in
 from inference_lab.core.journal.conversation import verdicts
 from inference_lab.core.journal.filters import filter_of
-from inference_lab.core.journal.parameters import PARAMETERS
-from inference_lab.core.journal.row import split_headers
-from inference_lab.core.journal.sent import Leg
+from inference_lab.core.journal.row import (
+    LINE_BYTES,
+    MOST_NAMES,
+    NAME_BYTES,
+    PARAMETERS,
+    TEXT_BYTES,
+    cut,
+    cut_names,
+    split_headers,
+)
+from inference_lab.core.journal.sent import MOST_CALLS, Leg, SentCalls, calls_in
 from inference_lab.core.stream.events import Said
 from inference_lab.service.logs import observer_of
 from tests.support.lab import MemoryLab, files, write

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from inference_lab.core.faults.modes import MODES
-from inference_lab.core.journal.parameters import digest
+from inference_lab.core.journal.row import digest
 from inference_lab.wire.h1 import response as h1_response
 from inference_lab.wire.recording import BATCH_S
 from inference_lab.wire.request import LabRequest

@@ -4,6 +4,7 @@ import json
 from itertools import islice
 
 import pytest
+from inference_lab.core.prompts.helper_payloads import rendered
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
@@ -11,7 +12,6 @@ from inference_lab.core.answer.pieces import Piece
 from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.oracle import Ended, Kind, Note, Verdict, verify
-from inference_lab.core.prompts.helper_payloads import rendered
 from inference_lab.core.prompts.messages import Message
 from tests.support.paths import ROOT
 from tests.support.streams import (

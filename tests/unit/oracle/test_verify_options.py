@@ -17,8 +17,7 @@ from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.position import locate
 from inference_lab.core.answer.templates import FORMATS, Format
 from inference_lab.core.oracle import Kind, Note, Verdict, Weight, kinds_named, verify
-from inference_lab.core.prompts.calls import CallTarget
-from inference_lab.core.prompts.messages import Message
+from inference_lab.core.prompts.messages import CallTarget, Message
 from tests.support.paths import ROOT
 from tests.support.streams import chat, chunk, completion, raw_chunk, stream, usage_frame, words
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inference_lab.core.prompts.calls import Call, CallTarget, call_target, calls_of
+from inference_lab.core.prompts.messages import Call, CallTarget, call_target, calls_of
 
 
 def tool(name: str, **properties: object) -> dict[str, object]:

@@ -11,8 +11,8 @@ from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.apis.chat.echo import echo_frames
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.contract import Completion
-from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo, find
+from inference_lab.core.prompts.messages import Call
 from inference_lab.core.stream.read_back import said_in
 from inference_lab.core.tokens import encode
 from tests.support.growth import calls_of

@@ -1,9 +1,9 @@
 """The answers of the helper endpoints."""
 
 from inference_lab.core.answer.templates import FORMATS
-from inference_lab.core.prompts.helper_payloads import detokenized, rendered, tokenized
 from inference_lab.core.prompts.messages import Message
 from inference_lab.core.tokens import encode
+from inference_lab.web.helpers import detokenized, rendered, tokenized
 
 
 def test_tokenize_adds_nothing_unless_asked() -> None:

@@ -15,17 +15,10 @@ import tomli
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from inference_lab.config.incident_file import parse_incident
-from inference_lab.console import UserError
-from inference_lab.core.apis.contract import Completion
-from inference_lab.core.faults.death import Close
-from inference_lab.core.faults.incident import Incident, incident_script
-from inference_lab.core.stream.chunks import Spelled, chunk, shown
-from inference_lab.core.stream.events import Frame, Head, Pause
-from inference_lab.record.capture import Capture, End, Recorded, Step
-from inference_lab.record.command import main
-from inference_lab.record.masking import Mask
-from inference_lab.record.target import (
+from inference_lab.commands.record.capture import Capture, End, Recorded, Step
+from inference_lab.commands.record.command import main
+from inference_lab.commands.record.masking import Mask
+from inference_lab.commands.record.target import (
     has_short_secret,
     headers_of,
     request_bytes,
@@ -33,7 +26,14 @@ from inference_lab.record.target import (
     shape_of,
     target_of,
 )
-from inference_lab.record.writing import About, basic_string, incident_text, template_of
+from inference_lab.commands.record.writing import About, basic_string, incident_text, template_of
+from inference_lab.config.incident_file import parse_incident
+from inference_lab.console import UserError
+from inference_lab.core.apis.contract import Completion
+from inference_lab.core.faults.death import Close
+from inference_lab.core.faults.incident import Incident, incident_script
+from inference_lab.core.stream.chunks import Spelled, chunk, shown
+from inference_lab.core.stream.events import Frame, Head, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

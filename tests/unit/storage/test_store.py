@@ -19,9 +19,9 @@ from inference_lab.core.journal.filters import EVERYTHING, Filter
 from inference_lab.core.journal.row import Row
 from inference_lab.storage import database as storage
 from inference_lab.storage import store as stores
-from inference_lab.storage.claim import Claim, ClaimError
 from inference_lab.storage.database import MEMORY, Database, DatabaseError, end_lost, prepare, read_file
-from inference_lab.storage.room import most_bytes
+from inference_lab.storage.journal_file import Claim, ClaimError
+from inference_lab.storage.pages import most_bytes
 from inference_lab.storage.store import Store
 from tests.support.rows import NOW, row
 

@@ -8,10 +8,9 @@ import msgspec
 import pytest
 from twisted.internet.task import Clock
 
-from inference_lab.core.engine.cluster import Cluster
-from inference_lab.core.engine.content import block_ids
+from inference_lab.core.engine.block_pool import block_ids
+from inference_lab.core.engine.cluster import Cluster, simulate
 from inference_lab.core.engine.request import Request
-from inference_lab.core.engine.simulation import simulate
 from inference_lab.wire.cluster_engine import ClusterEngine
 from inference_lab.wire.engine_driver import Job
 from inference_lab.wire.pacer import Pacer

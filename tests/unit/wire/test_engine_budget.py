@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from inference_lab.core.engine.deployment_spec import Deployment
     from inference_lab.core.engine.request import Request
-    from inference_lab.core.engine.step import Step
+    from inference_lab.core.engine.scheduler import Step
     from inference_lab.wire.engine_driver import Ticket
 
 STEP_S = 0.000_2

@@ -13,8 +13,8 @@ from inference_lab.core.apis.chat.echo import said_by_echo
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.contract import Completion
 from inference_lab.core.faults.plan import FaultPlan, plan_from_prompt
-from inference_lab.core.prompts.calls import Call
 from inference_lab.core.prompts.echo import Echo
+from inference_lab.core.prompts.messages import Call
 from inference_lab.web import turn
 from inference_lab.wire.pacer import TURN_US, Pacer
 from inference_lab.wire.turns import LARGE_BYTES, in_slices

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-from inference_lab.metrics.exposition import BUCKETS_S, show
+from inference_lab.metrics import BUCKETS_S, show
 from inference_lab.wire.tally import Spread
 
 

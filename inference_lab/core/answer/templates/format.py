@@ -6,8 +6,7 @@ import msgspec
 
 from inference_lab.core.answer.templates.members import Member, members_of, open_members_of
 from inference_lab.core.json_text import compact, is_whole, quoted
-from inference_lab.core.prompts.calls import Call, calls_of
-from inference_lab.core.prompts.messages import Message, text_of
+from inference_lab.core.prompts.messages import Call, Message, calls_of, text_of
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from inference_lab.core.apis.chat.writer import ChatWriter
     from inference_lab.core.apis.contract import Completion
-    from inference_lab.core.prompts.calls import Call
     from inference_lab.core.prompts.echo import Echo
+    from inference_lab.core.prompts.messages import Call
 
 _TEXT: Final = Said(content_frames=1, spoken=Spoken(text=True))
 """What a frame of an echo's text says."""

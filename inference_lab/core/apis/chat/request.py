@@ -6,8 +6,11 @@ from typing import Any
 
 from inference_lab.core.apis.request import Common, call_target_of, needs_tool
 from inference_lab.core.errors import invalid_request
-from inference_lab.core.prompts.calls import requires_call, targets_of
-from inference_lab.core.prompts.messages import Message  # noqa: TC001 - msgspec reads the annotations
+from inference_lab.core.prompts.messages import (
+    Message,
+    requires_call,
+    targets_of,
+)
 
 
 class ChatRequest(Common, frozen=True, kw_only=True):

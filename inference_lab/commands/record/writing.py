@@ -13,7 +13,7 @@ from inference_lab.core.faults.incident import LITERAL
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from inference_lab.record.capture import Recorded, Step
+    from inference_lab.commands.record.capture import Recorded, Step
 
 _JSON_STRING: Final = r'"((?:[^"\\]|\\.)*)"'
 _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -21,7 +21,7 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from inference_lab.record.capture import Recorded, Step
+    from inference_lab.commands.record.capture import Recorded, Step
 
 LOOKED_FOR: Final = "as sent, decoded, percent-encoded, escaped as in JSON and HTML, in hex and base64"
 

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import tomli
 
-from inference_lab.config.incident_file import name_refusal, parse_incident
-from inference_lab.config.toml_reading import show_value
-from inference_lab.console import Parser, UserError, print_lines, run
-from inference_lab.record.capture import End
-from inference_lab.record.connection import Outcome, record
-from inference_lab.record.masking import LOOKED_FOR, Mask
-from inference_lab.record.target import (
+from inference_lab.commands.record.capture import End
+from inference_lab.commands.record.connection import Outcome, record
+from inference_lab.commands.record.masking import LOOKED_FOR, Mask
+from inference_lab.commands.record.target import (
     SHORT_SECRETS,
     has_short_secret,
     headers_of,
@@ -24,7 +21,10 @@ from inference_lab.record.target import (
     shape_of,
     target_of,
 )
-from inference_lab.record.writing import About, incident_text, template_of
+from inference_lab.commands.record.writing import About, incident_text, template_of
+from inference_lab.config.incident_file import name_refusal, parse_incident
+from inference_lab.config.toml_reading import show_value
+from inference_lab.console import Parser, UserError, print_lines, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

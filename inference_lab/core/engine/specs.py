@@ -1,22 +1,79 @@
-"""Facts of a model: the streams of weights it multiplies with and the classes of layers that mix tokens.
+"""Facts of a model and of the GPUs it runs on, as the keys of `catalog/` and of inline tables name them.
 
-Field names are the keys of `catalog/models/*.toml` and of an inline `[model]` table. Values are checked where
-they are built; a bad one raises ValueError (through msgspec: ValidationError, with the path of the value).
+A model is the streams of weights it multiplies with and the classes of layers that mix tokens. Rates of hardware are
+per GPU. Values are checked where they are built; a bad one raises ValueError (through msgspec: ValidationError, with
+the path of the value).
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from inference_lab.core.engine.units import (
-    U32,
-    U64,
-    Count,
-    Dtype,
-    PositiveU64,
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+U32: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=2**32 - 1)]
+"""A u32 of at least one."""
+# A TOML integer is signed 64-bit (toml.io v1.0.0, "Integer"), so a u64 key cannot hold more than this.
+U64: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+PositiveU64: TypeAlias = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Positive: TypeAlias = Annotated[float, Meta(gt=0)]
+NotNegative: TypeAlias = Annotated[float, Meta(ge=0)]
+
+Dtype: TypeAlias = Literal["fp4", "fp8", "bf16", "fp16", "fp32"]
+
+BYTES_PER_VALUE: Final[Mapping[Dtype, float]] = MappingProxyType(
+    {"fp4": 0.5, "fp8": 1.0, "bf16": 2.0, "fp16": 2.0, "fp32": 4.0}
 )
+
+
+class Link(Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of link.
+
+    `bandwidth` in bytes/s per GPU and direction, `latency` in seconds per collective call;
+    `in_network_reduction`: the switch itself sums what passes through it.
+    """
+
+    bandwidth: Positive
+    latency: NotNegative = 0.0
+    in_network_reduction: bool = False
+
+
+class Fabric(Struct, frozen=True, forbid_unknown_fields=True):
+    """How GPUs are joined: `gpus_per_node` by `scale_up`, nodes by `scale_out` (absent: only one node)."""
+
+    gpus_per_node: U32
+    scale_up: Link
+    scale_out: Link | None = None
+
+
+class HardwareSpec(Struct, frozen=True, forbid_unknown_fields=True):
+    """One GPU: dense FLOP/s per dtype (absent: unsupported), memory in bytes, bandwidth in bytes/s."""
+
+    name: str
+    memory_bandwidth: Positive
+    memory_capacity: PositiveU64
+    flops_fp4: Positive | None = None
+    flops_fp8: Positive | None = None
+    flops_bf16: Positive | None = None
+    flops_fp16: Positive | None = None
+    fabric: Fabric | None = None
+
+    def flops_per_s(self, dtype: Dtype) -> float | None:
+        """Dense FLOP/s in `dtype`, None if the GPU cannot. The rate of fp32 is half the rate of fp16."""
+        if dtype == "fp32":
+            return None if self.flops_fp16 is None else self.flops_fp16 / 2
+        rates = {
+            "fp4": self.flops_fp4,
+            "fp8": self.flops_fp8,
+            "bf16": self.flops_bf16,
+            "fp16": self.flops_fp16,
+        }
+        return rates[dtype]
 
 
 class Routing(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from inference_lab.commands.record.capture import Capture, End, Recorded
 from inference_lab.console import UserError
-from inference_lab.record.capture import Capture, End, Recorded
 
 if TYPE_CHECKING:
-    from inference_lab.record.target import Target
+    from inference_lab.commands.record.target import Target
 
 _BLOCK_BYTES: Final = 65_536
 LINGER_S: Final = 0.3

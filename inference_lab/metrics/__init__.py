@@ -1,1 +1,0 @@
-"""Shell: `GET /metrics`, in the format of Prometheus."""
