@@ -74,7 +74,7 @@ def _serve(arguments: list[str]) -> int:
     gc.disable()  # until the service has started: what is made until then stays
     from twisted.python import usage  # noqa: PLC0415 - only this command needs Twisted
 
-    from inference_lab.service.process import leave_tls_out  # noqa: PLC0415
+    from inference_lab.service.process import skip_tls_import  # noqa: PLC0415
     from inference_lab.tap import Options, makeService  # noqa: PLC0415
 
     options = Options()
@@ -82,7 +82,7 @@ def _serve(arguments: list[str]) -> int:
         options.parseOptions(arguments)
     except usage.UsageError as error:
         fail(f"{error} (inference-lab serve --help lists the options)")
-    leave_tls_out(options["endpoint"] or ())
+    skip_tls_import(options["endpoint"] or ())
     service = makeService(options, logs_to_stdout=True)
 
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from inference_lab.storage.store import Store
     from inference_lab.web.served import Served
+    from inference_lab.wire.counters import Log2Histogram, ModelCounters, RequestCounters
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.streams import Streams
-    from inference_lab.wire.tally import ModelTally, Spread, Tally
 
 _FIRST_PLACE: Final = 8
 _LAST_PLACE: Final = 26
@@ -41,7 +41,7 @@ class Sources(Protocol):
     """Where the counts are; `store` is the journal, if there is one, `shared` the directory of several workers."""
 
     pacer: Pacer
-    tally: Tally
+    counters: RequestCounters
     streams: Streams
     models: Sequence[Served]
     store: Store | None
@@ -140,53 +140,53 @@ class Metrics:
     def update(self) -> None:
         """Add what has been counted since the last time."""
         sources = self._sources
-        tally, store = sources.tally, sources.store
-        for labels, count in tally.requests.items():
+        counters, store = sources.counters, sources.store
+        for labels, count in counters.requests.items():
             _bring(self._requests.labels(*labels), count, self._seen, labels)
         live = list(sources.streams.live())
-        open_now: dict[ModelTally, tuple[int, int, int]] = {}
+        open_now: dict[ModelCounters, tuple[int, int, int]] = {}
         for player in live:
             model = player.request.model
-            frames, body_bytes, further_us = open_now.get(model, (0, 0, 0))
+            frames, body_bytes, itl_us = open_now.get(model, (0, 0, 0))
             open_now[model] = (
                 frames + player.frames,
                 body_bytes + player.body_bytes,
-                further_us + player.speaking_us,
+                itl_us + player.speaking_us,
             )
         for served in sources.models:
-            self._update_model(served, *open_now.get(served.tally, (0, 0, 0)))
+            self._update_model(served, *open_now.get(served.counters, (0, 0, 0)))
         show(self._late, sources.pacer.late_us, self._seen, "late")
         self._live.set(len(live))
         self._stalled.set(sum(player.is_stalled for player in live))
         self._paused.set(sum(player.is_paused for player in live))
-        self._connections.set(tally.connections)
+        self._connections.set(counters.connections)
         if store is not None:
             _bring(self._lost, store.lost_rows, self._seen, ("lost",))
             self._unwritten.set(store.waiting_rows)
 
     def _update_model(self, served: Served, open_frames: int, open_bytes: int, open_further_us: int) -> None:
-        tally = served.tally
+        counters = served.counters
         for counter, total in (
-            (self._frames, tally.frames + open_frames),
-            (self._bytes, tally.body_bytes + open_bytes),
+            (self._frames, counters.frames + open_frames),
+            (self._bytes, counters.body_bytes + open_bytes),
         ):
-            _bring(counter.labels(tally.name), total, self._seen, (counter, tally.name))
-        show(self._first.labels(tally.name), tally.first_us, self._seen, "first", tally.name)
+            _bring(counter.labels(counters.name), total, self._seen, (counter, counters.name))
+        show(self._first.labels(counters.name), counters.ttft_us, self._seen, "first", counters.name)
         show(
-            self._further.labels(tally.name),
-            tally.further_us,
+            self._further.labels(counters.name),
+            counters.itl_us,
             self._seen,
             "further",
-            tally.name,
+            counters.name,
             open_us=open_further_us,
         )
         load = served.engine.load
-        self._waiting.labels(tally.name).set(load.waiting)
-        self._running.labels(tally.name).set(load.running)
+        self._waiting.labels(counters.name).set(load.waiting)
+        self._running.labels(counters.name).set(load.running)
         if load.kv_use is not None:
-            self._kv_use.labels(tally.name).set(load.kv_use)
+            self._kv_use.labels(counters.name).set(load.kv_use)
         if load.lag_us is not None:
-            self._lag.labels(tally.name).set(load.lag_us / 1e6)
+            self._lag.labels(counters.name).set(load.lag_us / 1e6)
 
 
 def _bring(counter: Any, total: float, seen: dict[Key, float], key: Key) -> None:  # noqa: ANN401 - not typed there
@@ -197,7 +197,13 @@ def _bring(counter: Any, total: float, seen: dict[Key, float], key: Key) -> None
         seen[key] = total
 
 
-def show(histogram: Any, spread: Spread, seen: dict[Key, float], *key: object, open_us: int = 0) -> None:  # noqa: ANN401 - as above
+def show(
+    histogram: Any,  # noqa: ANN401 - as above
+    spread: Log2Histogram,
+    seen: dict[Key, float],
+    *key: object,
+    open_us: int = 0,
+) -> None:
     """Bring a histogram with the bounds `BUCKETS_S` to what the wire has counted; `open_us` is not in its sum yet.
 
     `observe` takes one value at a time; its parts (prometheus_client/metrics.py, Histogram) take any number.

@@ -34,7 +34,7 @@ _LONGEST: Final = 300
 _PROG: Final = "inference-lab journal"
 _LOOK_EVERY_S: Final = 0.5
 _LATE_S: Final = 5.0
-"""By so much a row may come behind one of a later time."""
+"""By so much a row may come after one of a later time."""
 
 
 class _List(msgspec.Struct):

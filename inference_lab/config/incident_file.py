@@ -229,7 +229,7 @@ class _Reader:
             raise self._wrong(where, f"holds {error}") from None
 
     def _bytes(self, value: object, where: str) -> tuple[Part, ...]:
-        """`{ base64 = "…" }`, or `{ file = "…" }` with `from` and `to`, the first byte and the one behind the last."""
+        """`{ base64 = "…" }`, or `{ file = "…" }` with `from` and `to`, the first byte and the one after the last."""
         if isinstance(value, dict) and value.keys() == {"base64"}:
             data = self._decoded(value["base64"], f"{where}.base64")
         elif isinstance(value, dict) and {"file"} <= value.keys() <= {"file", "from", "to"}:

@@ -41,7 +41,7 @@ _PLAIN_TYPES: Final = {
 _LONGEST_VALUE: Final = 60
 _LONGEST_REASON: Final = 120
 _LONGEST_LINE: Final = 285
-"""With the program's name in front, 300."""
+"""With the program's name before it, 300."""
 
 
 @contextmanager

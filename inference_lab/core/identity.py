@@ -24,7 +24,7 @@ def response_digits(endpoint: str, body: bytes, fault: str, request_id: bytes) -
     """24 hex digits: BLAKE2b over endpoint, raw body, the fault's canonical text and x-request-id."""
     digest = hashlib.blake2b(digest_size=12)
     for part in (endpoint.encode(), body, fault.encode(), request_id):
-        digest.update(len(part).to_bytes(8, "big"))  # a length in front keeps neighbours apart
+        digest.update(len(part).to_bytes(8, "big"))  # a length before it keeps neighbours apart
         digest.update(part)
     return digest.hexdigest()
 

@@ -76,7 +76,7 @@ class Ends(Enum):
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """How a scan ended, the index behind what was read, and where the open string's text begins."""
+    """How a scan ended, the index after what was read, and where the open string's text begins."""
 
     ends: Ends
     end: int
@@ -126,7 +126,7 @@ def is_whole(text: str) -> bool:
 
 
 def string_end(text: str, place: int) -> int:
-    """Index behind the closing quote of the string whose text begins at `place`; -1 if it does not close."""
+    """Index after the closing quote of the string whose text begins at `place`; -1 if it does not close."""
     while found := _STRING_STOP.search(text, place):
         place = found.end()
         if found[0] == '"':

@@ -14,7 +14,7 @@ not).
 
 Words are cut out first; what lies between is packed in fours from the left, and no pack crosses the place
 before `<` or after `>`, so markup begins and ends on an id. Hence `encode(a) + encode(b) == encode(a + b)`
-whenever a ends at `>`, at a word, or at the quote in front of one, and b begins with no digit, é or É.
+whenever a ends at `>`, at a word, or at the quote before one, and b begins with no digit, é or É.
 """
 
 import re
@@ -143,7 +143,7 @@ _text_at: Final = _Texts().__getitem__
 
 
 def encode(text: str, *, add_special_tokens: bool = False) -> list[int]:
-    """Ids of a text, in linear time; id 0 in front if asked for."""
+    """Ids of a text, in linear time; id 0 before it if asked for."""
     ids = [BEGIN_OF_SEQUENCE] if add_special_tokens else []
     for pieces in _cut(text):
         ids += map(_id_of, pieces)

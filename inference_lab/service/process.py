@@ -61,7 +61,7 @@ def leave_others_metrics() -> None:
         os.environ.pop(name, None)
 
 
-def calm_collector() -> None:
+def freeze_gc() -> None:
     """Once everything is loaded: keep the collector's hands off it, and let it look for garbage less often.
 
     Modules and models are some hundred thousand objects that live as long as the process. A full collection that walks
@@ -166,7 +166,7 @@ def _leave() -> None:
 
 
 @implementer(IReadDescriptor)
-class Leash:
+class ParentWatch:
     """The end of standard input: `ended` fires when the parent closes it or is gone."""
 
     def __init__(self, reactor: Any) -> None:  # noqa: ANN401 - Twisted does not type its reactor
@@ -199,7 +199,7 @@ class Leash:
             self.ended.callback(None)
 
 
-def leave_tls_out(endpoints: Sequence[str]) -> None:
+def skip_tls_import(endpoints: Sequence[str]) -> None:
     """Keep pyOpenSSL and cryptography from being imported for endpoints that need neither.
 
     They are a tenth of the start and more. `endpoints` are Twisted endpoint strings, none for plain TCP ports. To be

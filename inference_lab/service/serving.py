@@ -20,7 +20,7 @@ from inference_lab.core.engine.cluster import Cluster
 from inference_lab.core.journal.row import Unplanned
 from inference_lab.service.process import (
     announce,
-    calm_collector,
+    freeze_gc,
     give_back_memory,
     leave_others_metrics,
     notify_stopping,
@@ -40,6 +40,7 @@ from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.web.turn import Turns
 from inference_lab.wire.cluster_engine import ClusterEngine
+from inference_lab.wire.counters import ModelCounters, RequestCounters
 from inference_lab.wire.engine_driver import ConstantLatency, Engine
 from inference_lab.wire.h1.channel import LabSite
 from inference_lab.wire.h1.endings import Endings
@@ -47,7 +48,6 @@ from inference_lab.wire.origins import Origins
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import GracefulShutdown, Streams
-from inference_lab.wire.tally import ModelTally, Tally
 from inference_lab.wire.transport import has_tls, install_transport
 from inference_lab.wire.turns import Thread, bound_turns
 
@@ -104,12 +104,12 @@ class LabService(Service):
         return self._serving.close().addCallback(lambda _: close_ports(self._ports))
 
     def _ready(self) -> None:
-        calm_collector()
+        freeze_gc()
         announce(map(url_of, self._ports), self._serving.loaded)
 
 
 class Serving:
-    """Everything behind the ports: the site with its models and engines, and the streams it plays.
+    """Everything after the ports: the site with its models and engines, and the streams it plays.
 
     `shared` is what several processes have in common, `claim` the lock on the journal's file.
     """
@@ -146,13 +146,13 @@ class Serving:
         )
         self.streams = Streams(pacer, reader_timeout_us=round(settings.reader_timeout_s * 1e6))
         served = [
-            Served(model, _engine(model, pacer, settings.speed), ModelTally(model.name))
+            Served(model, _engine(model, pacer, settings.speed), ModelCounters(model.name))
             for model in loaded.models
         ]
         models = ServedModels(served)
-        tally = Tally(route_of)
+        counters = RequestCounters(route_of)
         self._metrics = MetricsPage(
-            pacer, tally, self.streams, served, self.store, None if shared is None else str(shared.metrics)
+            pacer, counters, self.streams, served, self.store, None if shared is None else str(shared.metrics)
         )
         answers = Answers(
             self.streams, attempts, wall_seconds=time.time, random_digits=lambda: secrets.token_hex(12)
@@ -174,7 +174,7 @@ class Serving:
             origins=Origins(settings.allow_origins, settings.host_names),
             request_timeout_us=round(settings.request_timeout_s * 1e6),
             recorder=self._recorder,
-            tally=tally,
+            counters=counters,
         )
 
     def start(self) -> None:

@@ -31,8 +31,8 @@ from inference_lab.console import UserError
 from inference_lab.service.process import (
     METRICS_VARIABLE,
     announce,
-    calm_collector,
     exit_with,
+    freeze_gc,
     notify_stopping,
     on_further_signal,
     take_signals,
@@ -171,7 +171,7 @@ class Supervisor(Service):
     # -- within
 
     def _start_all(self) -> None:
-        calm_collector()
+        freeze_gc()
         try:
             self._shared = make_shared(self._settings)
             if self._settings.records and self._claim is None:
@@ -203,7 +203,7 @@ class Supervisor(Service):
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            "PYTHONSAFEPATH": "1",  # `-m` would put that directory in front (heeded since Python 3.11)
+            "PYTHONSAFEPATH": "1",  # `-m` would put that directory before it (heeded since Python 3.11)
         }
         environment.pop("NOTIFY_SOCKET", None)
         environment[METRICS_VARIABLE] = str(self._shared.metrics)

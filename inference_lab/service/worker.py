@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from twisted.application.service import Service
 
 from inference_lab.console import UserError
-from inference_lab.service.process import Leash, calm_collector, on_further_signal, take_signals
+from inference_lab.service.process import ParentWatch, freeze_gc, on_further_signal, take_signals
 from inference_lab.service.serving import close_ports
 from inference_lab.service.settings import settings_from
 from inference_lab.service.shared import Shared
@@ -51,7 +51,7 @@ class WorkerService(Service):
         self._ports = ports
         self._serving = serving
         self._drain_us = round(drain_s * 1e6)
-        self._leash = Leash(reactor)
+        self._leash = ParentWatch(reactor)
 
     def startService(self) -> None:  # noqa: N802 - Twisted's name
         """Report once the reactor runs."""
@@ -84,7 +84,7 @@ class WorkerService(Service):
         return self._serving.close().addCallback(lambda _: close_ports(self._ports))
 
     def _ready(self) -> None:
-        calm_collector()
+        freeze_gc()
         os.set_blocking(CONTROL_FD, False)  # a parent that does not read keeps nobody from serving
         _report(b"ready\n")
         self._pulse()
@@ -103,7 +103,7 @@ def _report(line: bytes) -> None:
 
 def main() -> None:
     """Serve."""
-    gc.disable()  # until `calm_collector`: what the start makes stays
+    gc.disable()  # until `freeze_gc`: what the start makes stays
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
     from twisted.logger import globalLogBeginner  # noqa: PLC0415
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from inference_lab.core.journal.filters import Place
+    from inference_lab.core.journal.filters import Cursor
 
 _T = TypeVar("_T")
 
@@ -176,7 +176,7 @@ class Database:
     def read_page(
         self,
         wanted: Filter = EVERYTHING,
-        after: Place | None = None,
+        after: Cursor | None = None,
         *,
         until: int | None = None,
         most_rows: int | None = None,

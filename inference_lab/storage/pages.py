@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from inference_lab.core.journal.filters import Place
+from inference_lab.core.journal.filters import Cursor
 
 if TYPE_CHECKING:
     from sqlite3 import Connection
@@ -75,7 +75,7 @@ class Page(NamedTuple):
     """
 
     rows: list[bytes]
-    next: Place | None
+    next: Cursor | None
     until: int
     dropped: int
 
@@ -83,7 +83,7 @@ class Page(NamedTuple):
 def read_page(
     connection: Connection,
     where: tuple[str, list[object]],
-    after: Place | None,
+    after: Cursor | None,
     *,
     until: int | None,
     most_rows: int | None,
@@ -108,7 +108,7 @@ def read_page(
             break
         left -= len(document)
         rows.append(with_id(number, document))
-        last = Place(time, number)
+        last = Cursor(time, number)
     found.close()  # or the log beside the file could not be cleared up to here
     return Page(rows, following, until, count_dropped(connection))
 

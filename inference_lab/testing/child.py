@@ -62,7 +62,7 @@ class Lines:
             return len(self._lines)
 
     def since(self, mark: int = 0) -> list[str]:
-        """The lines behind a mark."""
+        """The lines after a mark."""
         with self._news:
             return self._lines[mark:]
 
@@ -137,7 +137,7 @@ class Child:
 
 
 def serve_options(options: Sequence[str]) -> list[str]:
-    """The options of `inference-lab serve` behind those that a test needs; a free port unless they name one."""
+    """The options of `inference-lab serve` after those that a test needs; a free port unless they name one."""
     port = () if any(_says_where(option) for option in options) else ("--port", "0")
     return ["--config", str(CONFIG), *port, "--enable-directives", *options]
 

@@ -17,10 +17,10 @@ def main() -> None:
     from twisted.internet import reactor  # noqa: PLC0415 - importing it installs it
 
     from inference_lab.cli import main as command  # noqa: PLC0415
-    from inference_lab.service.process import Leash  # noqa: PLC0415
+    from inference_lab.service.process import ParentWatch  # noqa: PLC0415
 
     def hold() -> None:
-        Leash(reactor).ended.addCallback(lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        ParentWatch(reactor).ended.addCallback(lambda _: os.kill(os.getpid(), signal.SIGTERM))
 
     reactor.callWhenRunning(hold)
     sys.argv.insert(1, "serve")

@@ -14,7 +14,7 @@ else:
 
 
 class InferenceLabMixin(_TestCase):
-    """In front of `TestCase` among the bases: `self.inference_lab` is there in each test, and gone behind it.
+    """Before `TestCase` among the bases: `self.inference_lab` is there in each test, and gone after it.
 
     `inference_lab_options` are those of `inference-lab serve`. A class with a `setUp` of its own calls this one.
     """

@@ -21,7 +21,7 @@ from inference_lab.core.stream import events
 from inference_lab.core.stream.assemble import completion_of, context_exceeded, healthy_plan, script
 from inference_lab.core.stream.script import echo_script, from_head_on, healthy_script
 from inference_lab.web.decide import CONFIGURED, decide, give_back, refused
-from inference_lab.web.recorded import tell_of_answer, tell_of_engine, tell_of_id
+from inference_lab.web.recorded import record_answer, record_engine, record_id
 from inference_lab.wire.engine_driver import Job
 from inference_lab.wire.turns import in_slices
 
@@ -78,7 +78,7 @@ class Answers:
         decision = decide(turn, self.attempts)
         request.trigger = decision.source
         if request.recording is not None:
-            tell_of_answer(request.recording, turn, decision)
+            record_answer(request.recording, turn, decision)
         fault, answer, script = decision.fault, None, None
         try:
             if fault is not None:
@@ -175,7 +175,7 @@ class Answers:
             asked.model.name,
         )
         if request.recording is not None:
-            tell_of_id(request.recording, api, completion.id)
+            record_id(request.recording, api, completion.id)
 
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
@@ -185,7 +185,7 @@ class Answers:
             # `player` is bound in time: an engine calls back only after `submit` has returned.
             ticket = engine.submit(job, lambda count: player.on_tokens(count))  # noqa: PLW0108
             if request.recording is not None:
-                tell_of_engine(request.recording, ticket)
+                record_engine(request.recording, ticket)
             script = healthy_script(
                 writer,
                 plan.pieces,
@@ -209,7 +209,7 @@ class Answers:
 
         ticket = engine.submit(job, on_tokens)
         if request.recording is not None:
-            tell_of_engine(request.recording, ticket)
+            record_engine(request.recording, ticket)
             request.recording.open()
 
         def write(_: None) -> Deferred[bytes]:
@@ -230,5 +230,5 @@ class Answers:
         digits = response_digits(api.path, turn.raw, canonical, turn.request_id)
         completion = completion_of(turn.asked, fault, digits)
         if request.recording is not None:
-            tell_of_id(request.recording, api, completion.id)
+            record_id(request.recording, api, completion.id)
         return completion

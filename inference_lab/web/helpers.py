@@ -15,7 +15,7 @@ from inference_lab.core.tokens import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.web.served import ServedModels
 
 _HERE: Final = "expected the name of a served model"
@@ -103,9 +103,9 @@ def _named(model: str | None) -> str:
     return model
 
 
-def _render(style: Format, asked: _Conversation, *, reasons: bool) -> str:
+def _render(template: ChatTemplate, asked: _Conversation, *, reasons: bool) -> str:
     try:
-        return style.render(
+        return template.render(
             asked.messages or (),
             asked.tools,
             thinking=is_thinking(asked.chat_template_kwargs, default=reasons),
@@ -139,7 +139,7 @@ def rendered(
     return_token_ids: bool = True,
     return_rendered: bool = False,
 ) -> dict[str, object]:
-    """`{token_ids, total, continuation_tokens[, rendered]}` of a prompt with the answer so far behind it.
+    """`{token_ids, total, continuation_tokens[, rendered]}` of a prompt with the answer so far after it.
 
     `continuation_tokens` is what the text adds to the prompt's ids, so that a leg's prompt less the
     continuation is the first prompt even where the two share an id.

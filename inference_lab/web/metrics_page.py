@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from inference_lab.metrics import Metrics
     from inference_lab.storage.store import Store
     from inference_lab.web.served import Served
+    from inference_lab.wire.counters import RequestCounters
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.request import LabRequest
     from inference_lab.wire.streams import Streams
-    from inference_lab.wire.tally import Tally
 
 _CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 _SHARE_EVERY_S: Final = 1.0
@@ -29,14 +29,14 @@ class MetricsPage:
     def __init__(
         self,
         pacer: Pacer,
-        tally: Tally,
+        counters: RequestCounters,
         streams: Streams,
         models: Sequence[Served],
         store: Store | None,
         shared: str | None = None,
     ) -> None:
         self.pacer = pacer
-        self.tally = tally
+        self.counters = counters
         self.streams = streams
         self.models = models
         self.store = store

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from inference_lab.wire.recording import Recording
 
 
-def tell_of_answer(recording: Recording, turn: Turn, decision: Decision) -> None:
+def record_answer(recording: Recording, turn: Turn, decision: Decision) -> None:
     """What answers it, and from which place of the answer on."""
     position, progress, fault = turn.asked.prompt.position, turn.progress, decision.fault
     planned = decision.source in {"header", "prompt", CONFIGURED}
-    recording.tell(
+    recording.add(
         test=turn.test,
         prompt=key_text(position.key),
         tag=position.tag,
@@ -47,7 +47,7 @@ def tell_of_answer(recording: Recording, turn: Turn, decision: Decision) -> None
     )
 
 
-def tell_of_id(recording: Recording, api: Api[Any], completion_id: str) -> None:
+def record_id(recording: Recording, api: Api[Any], completion_id: str) -> None:
     """What ids of the answer's calls are made of; raw text has none."""
     if not api.is_raw:
         recording.identifies(completion_id)
@@ -66,7 +66,7 @@ def _start(progress: int, fault: Fault | None) -> int | None:
     return 0 if death.restart else progress + death.skip - death.overlap
 
 
-def tell_of_engine(recording: Recording, ticket: Ticket) -> None:
+def record_engine(recording: Recording, ticket: Ticket) -> None:
     """Have the engine asked for its times when the response is over."""
     begun_us = recording.begun_us
     recording.reads(lambda: {"engine": _engine(ticket, begun_us)})

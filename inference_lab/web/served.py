@@ -13,8 +13,8 @@ from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.errors import ApiError
 from inference_lab.core.identity import FIXED_CREATED
 from inference_lab.core.stream.assemble import Model
+from inference_lab.wire.counters import ModelCounters
 from inference_lab.wire.engine_driver import Engine
-from inference_lab.wire.tally import ModelTally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +25,7 @@ class Served(msgspec.Struct, frozen=True, dict=True):
 
     config: ServedModel
     engine: Engine
-    tally: ModelTally
+    counters: ModelCounters
 
     @cached_property
     def model(self) -> Model:

@@ -197,13 +197,13 @@ class Turns:
         raw = whole_body(request)
         values = read_values(raw)
         if request.recording is not None:
-            _tell_of_body(request.recording, values, api.body)
+            _record_body(request.recording, values, api.body)
         body = convert(values, api.body)
         body.check()
         if header is not None and not applies(header, streaming=bool(body.stream)):
             raise bad_directive(NEEDS_STREAM)
         served = self.models.find(body.model or "")
-        request.model = served.tally
+        request.model = served.counters
         model, streams = served.model, self._streams
         if body.stream and self._max_streams is not None and streams.count >= self._max_streams:
             raise overloaded(self._max_streams)
@@ -221,7 +221,7 @@ class Turns:
         )
 
     def accept_look(self, request: LabRequest) -> None:
-        """Let a client look behind the scenes, at `/lab/…`.
+        """Let a client look after the scenes, at `/lab/…`.
 
         Raises:
             ApiError: 404 where clients may not direct the server either.
@@ -292,10 +292,10 @@ def whole_body(request: LabRequest) -> bytes:
     return raw
 
 
-def _tell_of_body(recording: Recording, values: Mapping[str, Any], kind: type[Common]) -> None:
+def _record_body(recording: Recording, values: Mapping[str, Any], kind: type[Common]) -> None:
     """What was asked for, before it is judged: `values` are the body's members."""
     model = values.get("model")
-    recording.tell(
+    recording.add(
         model=model if isinstance(model, str) else None,
         stream=values.get("stream") is True,
         parameters=parameters_of(values),

@@ -40,7 +40,7 @@ class ClusterEngine:
 
     A request arrives at the simulated time of its submission; an idle replica starts a step then, a busy one takes it
     in when its step ends. Steps follow each other on absolute times, so a late wake-up is caught up, not added. While
-    simulated time is behind the clock, a request arrives when the simulation has come to.
+    simulated time is after the clock, a request arrives when the simulation has come to.
     """
 
     def __init__(self, pacer: Pacer, cluster: Cluster, *, speed: float) -> None:
@@ -94,7 +94,7 @@ class ClusterEngine:
         return self._origin_us + round(simulated_s / self._speed * 1e6)
 
     def lag_us(self) -> int:
-        """How far the simulation is behind the clock, or its oldest tokens that are still to be handed over."""
+        """How far the simulation is after the clock, or its oldest tokens that are still to be handed over."""
         now_us = self.pacer.now_us()
         return max(0, now_us - min(driver.since_us(now_us) for driver in self._drivers.values()))
 
@@ -115,7 +115,7 @@ class _Ticket:
         self._submitted_us = submitted_us
         self._left = job.output_tokens
         self._late_us = (
-            0  # counted from the request's own arrival: what its tokens came behind the clock at most
+            0  # counted from the request's own arrival: what its tokens came after the clock at most
         )
         self.request = Request(
             self, len(job.prompt_ids), job.output_tokens, priority=job.priority, block_ids=content

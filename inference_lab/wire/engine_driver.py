@@ -38,7 +38,7 @@ class Timing(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Requests that wait and that run, the part of the KV cache in use, and how far simulated time is behind the clock.
+    """Requests that wait and that run, the part of the KV cache in use, and how far simulated time is after the clock.
 
     The latter two are None where there is no such thing.
     """

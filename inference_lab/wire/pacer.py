@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from twisted.logger import Logger
 
-from inference_lab.wire.tally import Spread
+from inference_lab.wire.counters import Log2Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,7 @@ class Pacer:
         self._lateness = Lateness(
             "frames were up to {late:.0f} ms late: too many streams, or no processor for this process"
         )
-        self.late_us = Spread()
+        self.late_us = Log2Histogram()
         """How late slots were served; a slot is a millisecond, however many wait for it."""
         self.turn_us = 0
         """The time at which the deadlines that are being served were found due: cheaper to ask for than `now_us`."""
@@ -116,7 +116,7 @@ class Pacer:
             self._arm()
 
     def soon(self, wake: Callable[[], None]) -> None:
-        """Call `wake` once in a turn to come, behind those that asked before; nothing may wait twice."""
+        """Call `wake` once in a turn to come, after those that asked before; nothing may wait twice."""
         self._soon[wake] = None
         if self._next_turn is None:
             self._next_turn = self.clock.callLater(0, self._serve_soon)

@@ -364,5 +364,5 @@ class Player(Sent):
         if self._has_more:
             self._pacer.forget_soon(self._next_turn)
         self._response.over()
-        self._model.further_us.sum_us += self.speaking_us
+        self._model.itl_us.sum_us += self.speaking_us
         self._on_end(self, outcome)

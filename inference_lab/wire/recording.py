@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from inference_lab.core.journal.row import Peer
     from inference_lab.core.journal.sent import Leg
-    from inference_lab.core.stream.events import Said
+    from inference_lab.core.stream.events import Delivered
     from inference_lab.wire.pacer import Pacer
     from inference_lab.wire.response import Response
     from inference_lab.wire.sent import Sent
@@ -53,7 +53,7 @@ class Recording:
     def __init__(self, recorder: Recorder, number: int, request: Request, response: Response) -> None:
         self._recorder = recorder
         self.number = number
-        # One right behind the other: what comes later is told in milliseconds after both.
+        # One right after the other: what comes later is told in milliseconds after both.
         self.begun_us = recorder.pacer.now_us()
         time_s = recorder.wall_seconds()
         self._is_over = False
@@ -61,7 +61,7 @@ class Recording:
         headers, others = split_headers(request.requestHeaders.getAllRawHeaders())
         test = headers.get("x-test-id", "")
         self._known: dict[str, Any] = {}
-        self.tell(
+        self.add(
             time=time_s,
             method=request.method.decode("latin-1"),
             path=request.path.decode("utf-8", "backslashreplace"),
@@ -80,19 +80,19 @@ class Recording:
         self._is_shown = False  # as one that has ended
         self._settles_until_us = 0
 
-    def tell(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
+    def add(self, **facts: Any) -> None:  # noqa: ANN401 - a row's fields, each of its own type
         """Add what has been found out; of a long text its beginning."""
         self._known.update(cut_texts(facts))
 
     def tell_body(self, raw: bytes) -> None:
         """The body, as far as its text may not be told."""
-        self.tell(body_bytes=len(raw), body_digest=digest(raw))
+        self.add(body_bytes=len(raw), body_digest=digest(raw))
 
     def tell_wait(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """How long the client is asked to wait before it comes again, where it is."""
         for name, value in headers:
             if name.lower() == b"retry-after":
-                self.tell(retry_after=value.decode("latin-1"))
+                self.add(retry_after=value.decode("latin-1"))
 
     def answers(self, leg: Leg) -> None:
         """What the response is to its answer."""
@@ -103,7 +103,7 @@ class Recording:
         if self._leg is not None:
             self._leg = msgspec.structs.replace(self._leg, completion_id=completion_id)
 
-    def says(self, said: Said) -> None:
+    def says(self, said: Delivered) -> None:
         """It is one JSON answer, which says this."""
         self._said = said
         self._calls.take(said.calls)
@@ -160,7 +160,7 @@ class Recording:
             known["frames"] = player.frames
             self._said, self._calls = player.said, player.calls
         if self._leg is not None:
-            self.tell(**self._leg.fields(self._said, self._calls, status))
+            self.add(**self._leg.fields(self._said, self._calls, status))
 
     def _pace(self, now_us: int) -> dict[str, Any]:
         """How silent and how slow it was when its client left."""
@@ -268,7 +268,7 @@ class Recorder:
             return
         if self._news.pop(recording.number, None) is not None:  # its beginning, which nobody has seen yet
             self._begun[recording.number] = recording.row_while_open()
-        # A stream with a request pipelined behind it hears of its end last, when the next may have ended already.
+        # A stream with a request pipelined after it hears of its end last, when the next may have ended already.
         connection = recording.response.connection
         self._settle_on(connection)
         self._settling.setdefault(connection, []).append(recording)

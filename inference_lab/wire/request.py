@@ -19,8 +19,8 @@ from inference_lab.core.errors import (
     not_found,
 )
 from inference_lab.core.journal.row import Unplanned
+from inference_lab.wire.counters import NO_MODEL
 from inference_lab.wire.origins import is_guarded
-from inference_lab.wire.tally import NO_MODEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,7 +131,7 @@ class LabRequest(server.Request):
     def _process_early(self) -> None:
         """Answer before the body has come; the channel reads and drops what still does."""
         self.early = True
-        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" behind an answer
+        self.requestHeaders.removeHeader(b"expect")  # no "100 Continue" after an answer
         self.responseHeaders.setRawHeaders(b"connection", [b"close"])
         self.channel.receive_early(self)
 
@@ -211,7 +211,7 @@ class LabRequest(server.Request):
 
     def count(self, ending: str) -> None:
         """The response is over."""
-        self.site.tally.count(self.path, self.model.name, self.trigger, ending)
+        self.site.counters.count(self.path, self.model.name, self.trigger, ending)
 
     def getRequestHostname(self) -> bytes:  # noqa: N802 - Twisted's name
         """The same for every request: no route depends on it, and Klein's router fails on a host it cannot encode."""
@@ -253,11 +253,11 @@ class LabRequest(server.Request):
     def refuse(self, error: ApiError) -> bytes:
         """As `prepare_json`, for an error. Its row forgets how it was to end, and hears of an unread body."""
         if self.recording is not None:
-            self.recording.tell(error=error.code, ends_well=False, ending_asked=None)
+            self.recording.add(error=error.code, ends_well=False, ending_asked=None)
             self.recording.tell_wait((name.encode(), value.encode()) for name, value in error.headers)
             raw = self.body()
             if self.early:
-                self.recording.tell(body_bytes=None)
+                self.recording.add(body_bytes=None)
             elif raw:
                 self.recording.tell_body(raw)
         return self.prepare_json(error.status, error.body(), error.headers)

@@ -8,10 +8,10 @@ import msgspec
 
 from inference_lab.core.answer.end import Spoken
 from inference_lab.core.journal.sent import SentCalls
-from inference_lab.core.stream.events import NOTHING, ONE_THOUGHT, ONE_WORD, Said
+from inference_lab.core.stream.events import NOTHING, ONE_THOUGHT, ONE_WORD, Delivered
 
 if TYPE_CHECKING:
-    from inference_lab.wire.tally import ModelTally
+    from inference_lab.wire.counters import ModelCounters
 
 
 class Sent:
@@ -25,10 +25,10 @@ class Sent:
         "_place", "_thoughts", "_told", "_told_at", "calls",
     )  # fmt: skip
 
-    def __init__(self, model: ModelTally, begun_us: int) -> None:
+    def __init__(self, model: ModelCounters, begun_us: int) -> None:
         self.calls = SentCalls()
         self._model = model
-        self._gaps = model.further_us.counts
+        self._gaps = model.itl_us.counts
         self._place = 0  # in the burst under way: of its next frame
         self._is_thought = False  # what each of its frames is, or it is a word of text
         self._frames = 0  # all of these are without that burst
@@ -51,14 +51,14 @@ class Sent:
         return self._content + self._place
 
     @property
-    def said(self) -> Said:
+    def said(self) -> Delivered:
         """What has been said."""
         plain = self.content_frames - self._told.content_frames
         thoughts = self._thoughts + self._place * self._is_thought
         spoken = Spoken(text=plain > thoughts, reasoning=thoughts > 0)
-        return Said(plain, plain, spoken=spoken).then(self._told_by_now())
+        return Delivered(plain, plain, spoken=spoken).then(self._told_by_now())
 
-    def _told_by_now(self) -> Said:
+    def _told_by_now(self) -> Delivered:
         """What was said beside plain words, of which one may have followed an unreadable frame."""
         if self._told.unreadable and self.content_frames > self._told_at:
             return msgspec.structs.replace(self._told, unreadable=False)
@@ -84,7 +84,7 @@ class Sent:
         first = self._latest_us[self.content_frames & 3]
         return self._last_us - first if first else None
 
-    def _count(self, said: Said) -> None:
+    def _count(self, said: Delivered) -> None:
         """A frame has gone out that says this."""
         if said is ONE_WORD:
             self._content += 1
@@ -115,7 +115,7 @@ class Sent:
             gaps[(now_us - last_us).bit_length()] += 1
         else:
             self._first_us = now_us
-            self._model.first_us.add(now_us - self._begun_us)
+            self._model.ttft_us.add(now_us - self._begun_us)
         if now - before > 1:
             gaps[0] += now - before - 1
             for number in range(max(before, now - 4), now):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
+from inference_lab.wire.counters import RequestCounters
 from inference_lab.wire.origins import Origins
-from inference_lab.wire.tally import Tally
 from inference_lab.wire.turns import Line
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class Arrivals:
         self._due_us.pop(channel, None)
 
     def stop(self) -> None:
-        """Leave no timer behind."""
+        """Leave no timer after."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -115,7 +115,7 @@ class Site:
         request_timeout_us: int = 60_000_000,
         origins: Origins | None = None,
         recorder: Recorder | None = None,
-        tally: Tally | None = None,
+        counters: RequestCounters | None = None,
     ) -> None:
         self.pacer = pacer
         self.max_body_bytes = max_body_bytes
@@ -126,7 +126,7 @@ class Site:
         self.line = Line(pacer)
         self.origins = Origins() if origins is None else origins
         self.recorder = recorder
-        self.tally = Tally() if tally is None else tally
+        self.counters = RequestCounters() if counters is None else counters
         self.closes_at_us: int | None = None
         """Once set (on the pacer's clock), every new request is refused as one that comes too late."""
 

@@ -64,7 +64,7 @@ class WatchedServer(tcp.Server):
             unsent = unsent_bytes(self)
             self.loss = Loss(unsent, reason, self._was_reset)
             if unsent and self.is_watched and self.disconnecting and reason.check(ConnectionDone):
-                # We close behind a last write that is still on its way. The FIN goes out all the same, since Twisted
+                # We close after a last write that is still on its way. The FIN goes out all the same, since Twisted
                 # shuts the connection down before it closes the socket (tcp.py, _SocketCloser).
                 with suppress(OSError):  # no descriptor is left
                     self._kept = self.socket.dup()

@@ -13,7 +13,7 @@ import pytest
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.faults.death import AXES, HEALTHY
 from inference_lab.core.faults.directive import parse_directive
-from inference_lab.core.faults.values import Choice, Integer, IntegerOrHeader, Signed, SubChoice
+from inference_lab.core.faults.values import Choice, Integer, IntegerOrHeader, NumberedChoice, SignedInteger
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.reference_model.model import Response, respond
 from tests.reference_model.promises import broken_promises
@@ -31,9 +31,9 @@ def test_the_values_are_all_there_are() -> None:
     for key in PAIRED:
         kind, values = AXES[key].kind, values_of(key)
         words: set[str] = set()
-        if isinstance(kind, (Choice, Integer, Signed, SubChoice)):
+        if isinstance(kind, (Choice, Integer, SignedInteger, NumberedChoice)):
             words |= set(kind.words)
-        if isinstance(kind, SubChoice):
+        if isinstance(kind, NumberedChoice):
             values = tuple(value.partition(":")[0] for value in values)
             words |= set(kind.numbered)
         assert words <= set(values) or key in {"error", "content"}, key
@@ -120,8 +120,8 @@ def without_effect(settings: dict[str, str], got: list[Event], endpoint: str) ->
 
 
 def difference(directive: str, got: Response, wanted: Response) -> list[str]:
-    if wanted.endless:
-        same = got.wire.startswith(wanted.wire) and got.endless
+    if wanted.infinite_pieces:
+        same = got.wire.startswith(wanted.wire) and got.infinite_pieces
     else:
         same = got.wire == wanted.wire and (got.end, got.status) == (wanted.end, wanted.status)
         headers = dict(got.headers)

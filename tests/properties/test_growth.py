@@ -11,7 +11,7 @@ from inference_lab.commands.record.capture import Capture, End
 from inference_lab.commands.record.masking import Mask
 from inference_lab.core.answer.answer import word
 from inference_lab.core.answer.legs import directive_in
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.faults import grammar
 from inference_lab.core.faults.directive import DirectiveError, parse_directive

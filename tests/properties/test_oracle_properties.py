@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Piece
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.oracle import verify
 from inference_lab.core.prompts.messages import Message
 from tests.support.streams import DONE, ROLE, chunk, delta_of, event, raw_chunk, usage_frame, words
@@ -86,26 +86,26 @@ def test_no_json_makes_it_raise(frames: list[object]) -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12), st.integers(0, 200)), max_size=4),
 )
 def test_any_chain_of_torn_legs_adds_up_to_a_whole_answer(
-    style: Format, thinking: bool, legs: list[tuple[int, int, int]]
+    template: ChatTemplate, thinking: bool, legs: list[tuple[int, int, int]]
 ) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
+    prompt = template.render(ASKED, thinking=thinking)
     said = ""
     # A torn `<` may begin reasoning as well as a call: no later leg goes back to an earlier channel.
     for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
-        position = locate(style, prompt + said)
+        position = locate(template, prompt + said)
         try:
             pieces = fault_pieces(
-                style, replace(position, is_raw=True), ("reasoning", "text", "call")[channel]
+                template, replace(position, is_raw=True), ("reasoning", "text", "call")[channel]
             )
         except ValueError:
             continue
         raw = "".join(piece.raw for piece in islice(pieces, frames))
         said += raw[: max(1, len(raw) - torn)]
-    position = locate(style, prompt + said)
+    position = locate(template, prompt + said)
     if position.trapped:
         return
     plan = healthy(
-        style, replace(position, is_raw=True), reasoning_words=10 if thinking else 0, answer_words=20
+        template, replace(position, is_raw=True), reasoning_words=10 if thinking else 0, answer_words=20
     )
     pieces_left = [said, *(piece.raw for piece in plan.pieces)]
     whole = [*(raw_chunk(text) for text in pieces_left), raw_chunk(finish=plan.finish), DONE]
@@ -116,8 +116,8 @@ def test_any_chain_of_torn_legs_adds_up_to_a_whole_answer(
 class Client:
     """A gateway that resumes by prefill: it knows the deltas it has passed on, and nothing else."""
 
-    def __init__(self, style: Format, *, thinking: bool) -> None:
-        self._style, self._thinking = style, thinking
+    def __init__(self, template: ChatTemplate, *, thinking: bool) -> None:
+        self._style, self._thinking = template, thinking
         self.said = {"reasoning": "", "text": "", "call": ""}
         self.frames: list[bytes] = [ROLE]
 
@@ -146,19 +146,19 @@ class Client:
     st.lists(st.tuples(st.integers(0, 2), st.integers(1, 12), st.integers(0, 5)), max_size=4),
 )
 def test_any_chain_of_prefills_adds_up_to_a_whole_answer(
-    style: Format, thinking: bool, legs: list[tuple[int, int, int]]
+    template: ChatTemplate, thinking: bool, legs: list[tuple[int, int, int]]
 ) -> None:
-    client = Client(style, thinking=thinking)
+    client = Client(template, thinking=thinking)
     for channel, frames, torn in sorted(legs, key=lambda leg: leg[0]):
-        position = locate(style, client.prompt())
+        position = locate(template, client.prompt())
         try:
-            pieces = fault_pieces(style, position, ("reasoning", "text", "call")[channel])
+            pieces = fault_pieces(template, position, ("reasoning", "text", "call")[channel])
         except ValueError:
             continue
         # Arguments that break off in a key cannot be told in every format.
         client.take(list(islice(pieces, frames)), 0 if channel == 2 and frames < 3 else torn)
-    position = locate(style, client.prompt())
-    plan = healthy(style, position, reasoning_words=10 if thinking else 0, answer_words=20)
+    position = locate(template, client.prompt())
+    plan = healthy(template, position, reasoning_words=10 if thinking else 0, answer_words=20)
     client.take(list(plan.pieces), 0)
     verdict = verify([*client.frames, chunk(finish=plan.finish), DONE])
     assert (verdict.outcome, verdict.findings) == ("whole", ())

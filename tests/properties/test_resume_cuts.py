@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.clients.families import BAR, Said
+from tests.support.clients.families import BAR, Delivered
 from tests.support.clients.resume_client import CHAT, COMPLETIONS
 from tests.support.lab import FAMILIES, files
 from tests.support.resuming import FORMS, TOOLS, USER, Case
@@ -33,7 +33,7 @@ def test_a_completion_cut_at_any_character_goes_on_there(lab: MemoryLab, model: 
         assert leg.finish == "stop"
         assert leg.usage["prompt_tokens"] == told["total"] == prompt + told["continuation_tokens"]
         if whole[:cut].endswith(" "):
-            leg = case.leg("text", whole[: cut - 1], Said())
+            leg = case.leg("text", whole[: cut - 1], Delivered())
             assert whole[: cut - 1] + leg.raw() == whole
 
 
@@ -45,9 +45,9 @@ def test_a_chat_cut_at_any_character_of_its_deltas_goes_on_there(
     case = Case(lab, model)
     heard = case.first(CHAT)
     reasoning, content = heard.text("reasoning"), heard.text("text")
-    cuts = [Said(reasoning[:cut]) for cut in range(1, len(reasoning))]
+    cuts = [Delivered(reasoning[:cut]) for cut in range(1, len(reasoning))]
     step = 1 if form == "prefill" and case.thinking else STEP
-    cuts += [Said(reasoning, content[:cut]) for cut in range(0, len(content) + 1, step)]
+    cuts += [Delivered(reasoning, content[:cut]) for cut in range(0, len(content) + 1, step)]
     for said in cuts:
         leg = case.leg(form, "", said)
         assert said.reasoning + leg.text("reasoning") == reasoning
@@ -61,7 +61,7 @@ def test_a_chat_cut_at_any_character_of_its_deltas_goes_on_there(
 def test_a_call_cut_at_any_character_goes_on_there(lab: MemoryLab, model: str) -> None:
     case = Case(lab, model, tools=TOOLS)
     begun = case.first(COMPLETIONS, "mid_tool_call;after_chunks=3;delay_ms=0", tools=TOOLS).raw()
-    leg = case.leg("ids", begun, Said())
+    leg = case.leg("ids", begun, Delivered())
     whole = begun + leg.raw()
     assert '"find_it"' in whole
     assert leg.finish == "stop"
@@ -69,7 +69,7 @@ def test_a_call_cut_at_any_character_goes_on_there(lab: MemoryLab, model: str) -
     # In the first characters of its opening it might still become something else.
     start = whole.index('"find_it"') - 3
     for cut in range(start, len(whole) + 1, STEP if case.thinking else 1):
-        leg = case.leg(("ids", "text")[cut % 2], whole[:cut], Said())
+        leg = case.leg(("ids", "text")[cut % 2], whole[:cut], Delivered())
         if whole[:cut].endswith((f"</{BAR}DSML{BAR}parameter>", f"</{BAR}DSML{BAR}invoke>")):
             traps += 1
             assert (leg.raw(), leg.finish, leg.usage["completion_tokens"]) == ("", "stop", 1)

@@ -43,7 +43,7 @@ class Response:
     end: str
     status: int = 200
     headers: tuple[tuple[str, str | None], ...] = ()
-    endless: bool = False
+    infinite_pieces: bool = False
 
 
 def respond(directive: str, answer: Answer) -> Response:
@@ -88,10 +88,12 @@ class _Model(Frames):
         wire = self.framed(pieces) if chunked else b"".join(piece.data for piece in pieces)
         if chunked:
             wire += self.last(close)
-        endless = (
+        infinite_pieces = (
             close == "hang" and self.get("heartbeat") != "none" and self.get("beats") in {"none", "unlimited"}
         )
-        return Response(wire, end, 200, tuple(headers), endless=endless and self.get("tear") == "none")
+        return Response(
+            wire, end, 200, tuple(headers), infinite_pieces=infinite_pieces and self.get("tear") == "none"
+        )
 
     def late_or_not(self, plain: Response) -> Response:
         """A whole answer, or what begins as a stream and is one."""
@@ -108,8 +110,10 @@ class _Model(Frames):
             ("transfer-encoding", "chunked"),
         )
         wire = self.framed(pieces) + b"0\r\n\r\n" * (plain.end == KEEP)
-        endless = hangs and self.get("heartbeat") != "none" and self.get("beats") in {"none", "unlimited"}
-        return Response(wire, plain.end, 200, headers, endless=endless)
+        infinite_pieces = (
+            hangs and self.get("heartbeat") != "none" and self.get("beats") in {"none", "unlimited"}
+        )
+        return Response(wire, plain.end, 200, headers, infinite_pieces=infinite_pieces)
 
     def no_stream(self, end: str) -> Response:
         status = self.number("status", 200)

@@ -218,7 +218,7 @@ def broken_promises(
     """The settings of a directive, of those named, that the response does not keep."""
     settings = settings_of(directive)
     sse = settings.get("status", "200") == "200" and settings.get("answer_as", "asked") in {"asked", "sse"}
-    if not sse or settings.get("at", "frames") != "frames" or response.endless:
+    if not sse or settings.get("at", "frames") != "frames" or response.infinite_pieces:
         return []
     parsed = parse(response)
     cut_short = (

@@ -9,7 +9,7 @@ import pytest
 
 from inference_lab.core.faults.death import AXES, LEG_KEYS
 from inference_lab.core.faults.modes import MODES
-from inference_lab.core.faults.values import Choice, Flag, SubChoice
+from inference_lab.core.faults.values import Choice, Flag, NumberedChoice
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.reference_model.contract import MODES as ELEVEN
 from tests.reference_model.frames import settings_of
@@ -357,8 +357,8 @@ def test_there_is_a_directive_for_every_value() -> None:
             settings_of(directive).get(key, "").partition(":")[0] for directive in (*directives, *OVER_TLS)
         }
         kind = AXES[key].kind
-        words = set(kind.words) if isinstance(kind, (Choice, SubChoice)) else set()
-        if isinstance(kind, SubChoice):
+        words = set(kind.words) if isinstance(kind, (Choice, NumberedChoice)) else set()
+        if isinstance(kind, NumberedChoice):
             words |= set(kind.numbered)
         elif isinstance(kind, Flag):
             assert met & {"true", "false"}, key

@@ -71,7 +71,7 @@ def check_end(connection: Connection, wanted: Response, directive: str) -> None:
     """The ending, by what only this one shows."""
     tls = connection.tls
     size = len(connection.received)
-    if wanted.endless:
+    if wanted.infinite_pieces:
         connection.until(wanted.wire[-7:], after=size)
     elif wanted.end in {"fin", "rst"}:
         got = connection.until_end()
@@ -115,7 +115,7 @@ def check(connection: Connection, endpoint: str, directive: str) -> None:
     """The response to a directive that was asked for."""
     wanted, wire = receive(connection, endpoint, directive)
     assert wire[: len(wanted.wire)] == wanted.wire
-    if not wanted.endless:
+    if not wanted.infinite_pieces:
         assert len(wire) == len(wanted.wire)
     if wanted.status:
         check_head(connection, wanted)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import LAB
 from inference_lab.core.apis.contract import Completion, Prompt
 from inference_lab.core.apis.request import Common, StreamOptions
@@ -77,7 +77,7 @@ def played(events: list[Event]) -> Response:
             wire += b"%x\r\n%b\r\n" % (len(event.data), event.data)
     close = events[-1]
     if not isinstance(close, Close):
-        return Response(wire, "open", 200, endless=True)
+        return Response(wire, "open", 200, infinite_pieces=True)
     if close is Close.TERMINATOR and in_chunks:
         wire += b"0\r\n\r\n"
     end = "idle" if head is not None and head.idle_ms is not None else ENDS[close]

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.oracle import Kind, verify
 from inference_lab.core.prompts.messages import Message
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inference_lab.core.answer.pieces import Piece
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
 
 WORD = re.compile(" ?[A-Za-z]{2}[0-9]{4}[éÉ]?")
 DONE = "[DONE]"
@@ -176,15 +176,15 @@ def silent_frame(rng: random.Random) -> dict[str, Any]:
 
 def answer(rng: random.Random) -> Body:
     """A healthy answer of a few words in any shape, channel and format."""
-    style = rng.choice(list(FORMATS.values()))
+    template = rng.choice(list(FORMATS.values()))
     is_chat, is_stream = rng.random() < 0.6, rng.random() < 0.7
     kind = rng.choice(("text", "text", "reasoning", "call", "calls"))
-    pieces, finish = _pieces(rng, style, kind, is_chat=is_chat)
+    pieces, finish = _pieces(rng, template, kind, is_chat=is_chat)
     tokens = len(encode("".join(piece.raw for piece in pieces)))
     channels = {piece.channel for piece in pieces}
     groups = [join(group) for group in grouped(pieces, rng.randint(1, 3))]
     if kind == "calls":
-        raw_of_all, tokens = _raw_calls(style, pieces)
+        raw_of_all, tokens = _raw_calls(template, pieces)
         frames = _second_call(groups) if is_chat else [raw_of_all]
     else:
         frames = [delta_of(piece) for piece in groups] if is_chat else [piece.raw for piece in groups]
@@ -198,19 +198,21 @@ def answer(rng: random.Random) -> Body:
     return body
 
 
-def _pieces(rng: random.Random, style: Format, kind: str, *, is_chat: bool) -> tuple[list[Piece], str]:
+def _pieces(
+    rng: random.Random, template: ChatTemplate, kind: str, *, is_chat: bool
+) -> tuple[list[Piece], str]:
     thinking = kind == "reasoning"
-    prompt = style.render([Message("user", "hello")], thinking=thinking)
-    place = locate(style, prompt)
+    prompt = template.render([Message("user", "hello")], thinking=thinking)
+    place = locate(template, prompt)
     if kind in {"call", "calls"}:
         begun = list(
-            islice(fault_pieces(style, replace(place, is_raw=not is_chat), "call"), 1 + rng.randint(1, 8))
+            islice(fault_pieces(template, replace(place, is_raw=not is_chat), "call"), 1 + rng.randint(1, 8))
         )
         prompt += "".join(piece.raw for piece in begun)
-        plan = healthy(style, locate(style, prompt, is_raw=not is_chat))
+        plan = healthy(template, locate(template, prompt, is_raw=not is_chat))
         return [*begun, *plan.pieces], plan.finish
     plan = healthy(
-        style,
+        template,
         replace(place, is_raw=not is_chat),
         reasoning_words=rng.randint(1, 6) if thinking else 0,
         answer_words=rng.randint(2, 12) if rng.random() < 0.6 else None,
@@ -219,11 +221,11 @@ def _pieces(rng: random.Random, style: Format, kind: str, *, is_chat: bool) -> t
     return list(plan.pieces), plan.finish
 
 
-def _raw_calls(style: Format, pieces: list[Piece]) -> tuple[str, int]:
+def _raw_calls(template: ChatTemplate, pieces: list[Piece]) -> tuple[str, int]:
     """Two calls as their model writes them."""
     raw = "".join(piece.raw for piece in pieces)
-    one = raw.removeprefix(style.calls_open).removesuffix(style.calls_close)
-    text = f"{style.calls_open}{one}{style.call_between}{one}{style.calls_close}"
+    one = raw.removeprefix(template.calls_open).removesuffix(template.calls_close)
+    text = f"{template.calls_open}{one}{template.call_between}{one}{template.calls_close}"
     return text, len(encode(text))
 
 

@@ -14,13 +14,13 @@ from inference_lab.web.app import Lab
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.web.turn import Turns
+from inference_lab.wire.counters import ModelCounters, RequestCounters
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.recording import Recorder
 from inference_lab.wire.streams import Streams
-from inference_lab.wire.tally import ModelTally, Tally
 from inference_lab.wire.turns import at_once
 from tests.support.clients.resume_client import DeathError, Reply
 from tests.support.memory import HalfClosing, TurnClock
@@ -97,7 +97,7 @@ class MemoryLab:
         endings = Endings(pacer, flush_grace_us=1000, linger_us=30_000_000)
         loaded = load(str(folder), None)
         served = [
-            Served(model, ConstantLatency(pacer, ttft_us=ttft_us, itl_us=0), ModelTally(model.name))
+            Served(model, ConstantLatency(pacer, ttft_us=ttft_us, itl_us=0), ModelCounters(model.name))
             for model in loaded.models
         ]
         models = ServedModels(served)
@@ -108,8 +108,8 @@ class MemoryLab:
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        tally = Tally()
-        metrics = MetricsPage(pacer, tally, streams, served, None)
+        counters = RequestCounters()
+        metrics = MetricsPage(pacer, counters, streams, served, None)
         turns = Turns(models, streams, directives=directives, incidents=loaded.incidents)
         lab = Lab(turns, answers, metrics, aside=aside)
         self.site = LabSite(
@@ -118,7 +118,7 @@ class MemoryLab:
             max_body_bytes=2**24,
             max_bodies_bytes=max_bodies_bytes,
             recorder=recorder,
-            tally=tally,
+            counters=counters,
             reactor=self.clock,
         )
 

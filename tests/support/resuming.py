@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tests.support.clients.families import FAMILIES, Family, Said
+from tests.support.clients.families import FAMILIES, Delivered, Family
 from tests.support.clients.resume_client import CHAT, COMPLETIONS, RENDER, read
 
 if TYPE_CHECKING:
@@ -43,11 +43,11 @@ class Heard:
         """The first `count` pieces alone."""
         return replace(self, pieces=self.pieces[:count])
 
-    def said(self, count: int | None = None) -> Said:
+    def said(self, count: int | None = None) -> Delivered:
         """The first `count` pieces of a chat."""
         cut = self.first(count)
         arguments = cut.text("call") if any(kind == "call" for kind, _ in cut.pieces) else None
-        return Said(
+        return Delivered(
             cut.text("reasoning"),
             cut.text("text"),
             (self.name or "") if arguments is not None else "",
@@ -126,7 +126,7 @@ class Case:
         prompt = {"prompt": self.rendered()["token_ids"]} if path == COMPLETIONS else self.chat()
         return self.ask(path, fault, **prompt, **body)
 
-    def prompt(self, form: str, raw: str, said: Said) -> tuple[str, dict[str, Any]]:
+    def prompt(self, form: str, raw: str, said: Delivered) -> tuple[str, dict[str, Any]]:
         """Where a leg of one of the four forms goes, and what is its own in its body."""
         if form in {"ids", "text"}:
             told = self.rendered(raw)
@@ -139,7 +139,7 @@ class Case:
             return CHAT, self.chat([message | {"prefix": True}])
         return CHAT, self.chat([message], continue_final_message=True, add_generation_prompt=False)
 
-    def leg(self, form: str, raw: str, said: Said, fault: str | None = None, **body: Any) -> Heard:
+    def leg(self, form: str, raw: str, said: Delivered, fault: str | None = None, **body: Any) -> Heard:
         """A leg of one of the four forms."""
         path, own = self.prompt(form, raw, said)
         return self.ask(path, fault, **own, **body)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from inference_lab import cli
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.apis.completions.request import CompletionsRequest
 from inference_lab.core.apis.contract import Api, Counts, Prompt, StreamWriter, quote
 from inference_lab.core.apis.dialects import LAB, Dialect
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from inference_lab.core.answer.pieces import Piece
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Completion, Form
 
@@ -36,7 +36,7 @@ class ToyWriter(StreamWriter):
     channel: str | None = None
     sent = 0
 
-    def _frame(self, kind: str, more: bytes, part: Part, said: events.Said = NOTHING) -> Frame:
+    def _frame(self, kind: str, more: bytes, part: Part, said: events.Delivered = NOTHING) -> Frame:
         return Frame(b'data: {"t":"%b",%b%b}\n\n' % (kind.encode(), _NUMBER, more), said=said, part=part)
 
     def opening(self) -> Iterator[Frame]:
@@ -78,7 +78,7 @@ class ToyWriter(StreamWriter):
 
     def usage(self, counts: Counts, reason: str | None = None) -> Iterator[Frame]:
         cost = counts.json()
-        yield self._frame("cost", b',"cost":' + cost, Part.USAGE, events.Said(usage=cost))
+        yield self._frame("cost", b',"cost":' + cost, Part.USAGE, events.Delivered(usage=cost))
 
     def terminal(self) -> Iterator[Frame]:
         yield self._frame("over", b"", Part.TERMINAL, events.SAID_DONE)
@@ -125,9 +125,9 @@ class Toy(Api[CompletionsRequest]):
         ("usage", word): "an API with usage in each frame" for word in USAGE_IN_EACH
     }
 
-    def prompt(self, body: CompletionsRequest, style: Format, *, reasons: bool) -> Prompt:
+    def prompt(self, body: CompletionsRequest, template: ChatTemplate, *, reasons: bool) -> Prompt:
         ids = encode(body.prompt)
-        return Prompt(ids, locate(style, body.prompt, ids), reasons)
+        return Prompt(ids, locate(template, body.prompt, ids), reasons)
 
     def whole(
         self, body: CompletionsRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts

@@ -58,7 +58,7 @@ class Capture:
 
     def __init__(self, max_bytes: int) -> None:
         self.complete = False
-        self.body_bytes = 0  # behind the head, framing included
+        self.body_bytes = 0  # after the head, framing included
         self.status = 0
         self._max_bytes = max_bytes
         self._headers: dict[str, str] = {}

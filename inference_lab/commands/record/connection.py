@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES: Final = 65_536
 LINGER_S: Final = 0.3
-"""For how long a FIN or RST is looked for behind a complete response."""
+"""For how long a FIN or RST is looked for after a complete response."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

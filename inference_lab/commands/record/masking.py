@@ -141,9 +141,7 @@ def _matches(
 def _patterns(secret: bytes) -> Iterator[bytes]:
     yield b"".join(map(_any_form, secret.decode()))
     yield rb"[ :-]?".join(b"(?i:%02x)" % byte for byte in secret)
-    for before in range(
-        3
-    ):  # bytes in front of it, in the group of three that base64 makes four characters of
+    for before in range(3):  # bytes before it, in the group of three that base64 makes four characters of
         after = before + len(secret)
         # Of these all six bits are the secret's own.
         own = base64.b64encode(bytes(before) + secret)[-(-8 * before // 6) : 8 * after // 6].decode()

@@ -1,7 +1,7 @@
 """The answer: words that say which prompt they answer and where they stand, cut into frames' worth.
 
 Word i is the tag, i in decimal with at least four digits, `é` where i mod 8 = 7, and for i > 0 one blank in
-front. Reasoning is in capitals, a call's argument in lower case. Markup rides in front of the word behind it.
+front. Reasoning is in capitals, a call's argument in lower case. Markup rides before the word after it.
 
 An answer is one function of tag and shape, and a leg is the rest of it, to the character, from where its
 prompt ends: first what completes a torn word or tag, then plain words.
@@ -10,8 +10,8 @@ prompt ends: first what completes a torn word or tag, then plain words.
 import msgspec
 
 from inference_lab.core.answer.pieces import Channel, Pieces
-from inference_lab.core.answer.position import Position
-from inference_lab.core.answer.templates import Format
+from inference_lab.core.answer.resume_point import ResumePoint
+from inference_lab.core.answer.templates import ChatTemplate
 from inference_lab.core.answer.writer import Calls, Finish, Plan, Writer
 from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import spell
@@ -32,8 +32,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fault_pieces(
-    style: Format,
-    position: Position,
+    template: ChatTemplate,
+    position: ResumePoint,
     channel: Channel,
     *,
     call: CallTarget | None = None,
@@ -42,13 +42,13 @@ def fault_pieces(
     """The endless answer of a fault, from the position on, all in one channel but for what has to be closed.
 
     `shift` is how many words further on than it should the channel begins; below 0 it repeats some, from word 0
-    on at most. A call's first piece announces it: its delta is empty, its raw text reaches to the quote in front
-    of word 0. On completions a half-written opening is completed in front of word 0 instead.
+    on at most. A call's first piece announces it: its delta is empty, its raw text reaches to the quote before it
+    of word 0. On completions a half-written opening is completed before word 0 instead.
 
     Raises:
         ValueError: the answer so far has left this channel behind, or has no word of it to repeat.
     """
-    writer = Writer(style, position)
+    writer = Writer(template, position)
     place = writer.place
     if channel == "call":
         writer.enter_call(call or CallTarget())
@@ -64,31 +64,31 @@ def fault_pieces(
 
 
 def call_pieces(
-    style: Format, position: Position, frames: int, *, call: CallTarget, parallel: bool
+    template: ChatTemplate, position: ResumePoint, frames: int, *, call: CallTarget, parallel: bool
 ) -> Pieces:
-    """A call of so many pieces, announced and closed; `parallel`: of the first half, a second one without end behind.
+    """A call of so many pieces, announced and closed; `parallel`: of the first half, a second one without end after.
 
     Raises:
         ValueError: the answer so far has left its call behind, or so few pieces cannot hold what it lacks.
     """
-    writer = Writer(style, position)
+    writer = Writer(template, position)
     writer.enter_call(call)
     words = ((frames + 1) // 2 if parallel else frames) - writer.piece_count
     if words < 1:
         raise ValueError(f"{frames} frames do not hold what the answer lacks up to its call")
     writer.words("call", writer.index + words)
-    closing = style.value_close + style.call_close
-    writer.close_with_last(closing if parallel else closing + style.calls_close)
+    closing = template.value_close + template.call_close
+    writer.close_with_last(closing if parallel else closing + template.calls_close)
     if parallel:
         writer.call_number = 1
-        writer.announce(call, style.call_between)
+        writer.announce(call, template.call_between)
         writer.words("call", None)
     return Pieces(tuple(writer.segments))
 
 
 def healthy(
-    style: Format,
-    position: Position,
+    template: ChatTemplate,
+    position: ResumePoint,
     *,
     reasoning_words: int = 0,
     answer_words: int | None = None,
@@ -106,7 +106,7 @@ def healthy(
     """
     if position.trapped:
         return Plan(Pieces(()), "stop", 1, unseen_tokens=1)
-    writer = Writer(style, position)
+    writer = Writer(template, position)
     writer.enter_answer(calls.required, reasoning_words)
     finish: Finish = "length" if answer_words is None else "stop"
     if calls.required or writer.place.channel in {"call", "end"}:
@@ -126,16 +126,18 @@ def healthy(
     return Plan(Pieces((piece,)), "length", budget)
 
 
-def thinking_on(style: Format, position: Position, words: int, limits: Limits, *, shift: int = 0) -> Plan:
+def thinking_on(
+    template: ChatTemplate, position: ResumePoint, words: int, limits: Limits, *, shift: int = 0
+) -> Plan:
     """The rest of the whole answer of a fault that says so many `words` of reasoning and then goes on.
 
-    They are those of `fault_pieces`. Behind them is what a leg would be given that begins there: reasoning up to
+    They are those of `fault_pieces`. After them is what a leg would be given that begins there: reasoning up to
     their limit, closed at once where that is passed, then the content.
 
     Raises:
         ValueError: see `fault_pieces`.
     """
-    writer = Writer(style, position)
+    writer = Writer(template, position)
     writer.enter_reasoning()
     writer.shift(shift)
     writer.close_reasoning(max(limits.reasoning_words, writer.index + words))

@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from inference_lab.core.answer.place import Place
-from inference_lab.core.answer.templates import Format
+from inference_lab.core.answer.cursor import Cursor
+from inference_lab.core.answer.templates import ChatTemplate
 from inference_lab.core.answer.words import Tail, argument_tail_of, completion_of, tail_of, torn_letters
 from inference_lab.core.json_text import Ends, escape_rest, quoted, scan, unquoted
 from inference_lab.core.prompts.messages import CallTarget
@@ -17,28 +17,28 @@ from inference_lab.core.tokens import spell
 _QUOTED: Final = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*\\?', re.DOTALL)
 
 
-def torn_opening(style: Format, missing: str, targets: Sequence[CallTarget]) -> Place:
-    """The place behind a call's opening that lacks `missing` up to its name."""
-    return _from_name(style, missing, "", targets)
+def torn_opening(template: ChatTemplate, missing: str, targets: Sequence[CallTarget]) -> Cursor:
+    """The place after a call's opening that lacks `missing` up to its name."""
+    return _from_name(template, missing, "", targets)
 
 
-def read_calls(style: Format, text: str, targets: Sequence[CallTarget], tag: str) -> Place:
+def read_calls(template: ChatTemplate, text: str, targets: Sequence[CallTarget], tag: str) -> Cursor:
     """Read calls from the place of the first one's name. `tag` helps where a torn word shows but one letter.
 
     A half-typed name or key is completed to the first of the `targets` it fits, else ended where it stands.
     What cannot be read as a call leaves the place behind its last whole word; without one it is text.
     """
-    return _Reader(style, text, targets, tag).read()
+    return _Reader(template, text, targets, tag).read()
 
 
-def _from_name(style: Format, missing: str, begun: str, targets: Sequence[CallTarget]) -> Place:
+def _from_name(template: ChatTemplate, missing: str, begun: str, targets: Sequence[CallTarget]) -> Cursor:
     fitting = (target for target in targets if quoted(target.name).startswith(begun))
     target = next(fitting, None)
     name = quoted(target.name) if target else begun + escape_rest(begun)
     called = CallTarget(_told(name), (target or CallTarget()).key)
     key = quoted(called.key)
-    markup = f"{missing}{name[len(begun) :]}{style.name_close}{style.key_open}{key}{style.key_close}"
-    return Place("call", markup=markup, arguments=f'{{"{key}": "', name=called.name, called=called)
+    markup = f"{missing}{name[len(begun) :]}{template.name_close}{template.key_open}{key}{template.key_close}"
+    return Cursor("call", markup=markup, arguments=f'{{"{key}": "', name=called.name, called=called)
 
 
 def _told(name: str) -> str:
@@ -50,7 +50,7 @@ def _told(name: str) -> str:
 
 
 class _Reader(msgspec.Struct):
-    style: Format
+    template: ChatTemplate
     text: str
     targets: Sequence[CallTarget]
     tag: str
@@ -60,7 +60,7 @@ class _Reader(msgspec.Struct):
     number: int = 0
     called: CallTarget | None = None
 
-    def read(self) -> Place:
+    def read(self) -> Cursor:
         """Call after call, until one breaks off or the text ends."""
         place = None
         while place is None:
@@ -75,39 +75,39 @@ class _Reader(msgspec.Struct):
             called=place.called or self.called,
         )
 
-    def _call(self) -> Place | None:
+    def _call(self) -> Cursor | None:
         """One call from its name on; None where another one's name follows it."""
-        style = self.style
+        template = self.template
         name = self._quoted()
         if self.at == len(self.text):
-            torn = _from_name(style, "", name, self._likely)
+            torn = _from_name(template, "", name, self._likely)
             # With a blank in it, it is more likely somebody's text about calls.
             return msgspec.structs.replace(torn, readable=not any(map(str.isspace, name)))
         key = next((target.key for target in self.targets if quoted(target.name) == name), CallTarget().key)
-        opening = f"{style.key_open}{quoted(key)}{style.key_close}"
-        missing = self._take(style.name_close)
+        opening = f"{template.key_open}{quoted(key)}{template.key_close}"
+        missing = self._take(template.name_close)
         if missing is None:
             return self._unreadable()
         self.called = CallTarget(_told(name), self._first_key(key))
         if missing or self.at == len(self.text):
-            return Place("call", markup=missing + opening, arguments=f'{{"{quoted(key)}": "')
-        place = self._tags(key) if style.json_key_close else self._json(key)
-        return place or self._behind_call()
+            return Cursor("call", markup=missing + opening, arguments=f'{{"{quoted(key)}": "')
+        place = self._tags(key) if template.json_key_close else self._json(key)
+        return place or self._after_call()
 
-    def _behind_call(self) -> Place | None:
+    def _after_call(self) -> Cursor | None:
         """What follows a whole call: the closing of all calls, or the next call."""
-        closing, between = self.style.calls_close, self.style.call_between + self.style.call_open
+        closing, between = self.template.calls_close, self.template.call_between + self.template.call_open
         after = self.text[self.at :]
         if not after:
-            return Place("end", after="")
+            return Cursor("end", after="")
         missing = self._take(closing) if closing else None
         if missing is not None:
-            return Place("end", after=after, readable=closing.startswith(after))
+            return Cursor("end", after=after, readable=closing.startswith(after))
         missing = self._take(between)
         if missing is None:
-            return Place("end", readable=False)
+            return Cursor("end", readable=False)
         self.number += 1
-        return _from_name(self.style, missing, "", self._likely) if missing else None
+        return _from_name(self.template, missing, "", self._likely) if missing else None
 
     @property
     def _likely(self) -> Sequence[CallTarget]:
@@ -116,20 +116,20 @@ class _Reader(msgspec.Struct):
 
     def _first_key(self, due: str) -> str:
         """The key of the first argument as it stands; the one that is due where none does."""
-        style = self.style
-        if not self.text.startswith(style.key_open, self.at):
+        template = self.template
+        if not self.text.startswith(template.key_open, self.at):
             return due
-        found = _QUOTED.match(self.text, self.at + len(style.key_open))
-        return _told(found[0]) if found and self.text.startswith(style.key_close, found.end()) else due
+        found = _QUOTED.match(self.text, self.at + len(template.key_open))
+        return _told(found[0]) if found and self.text.startswith(template.key_close, found.end()) else due
 
-    def _json(self, key: str) -> Place | None:
-        """Arguments as JSON; None behind the whole call."""
-        style, start = self.style, self.at
-        opening = f"{style.key_open}{quoted(key)}{style.key_close}"
+    def _json(self, key: str) -> Cursor | None:
+        """Arguments as JSON; None after the whole call."""
+        template, start = self.template, self.at
+        opening = f"{template.key_open}{quoted(key)}{template.key_close}"
         missing = self._take(opening)
         self.at = start
         if missing:
-            return Place("call", markup=missing, arguments=missing)
+            return Cursor("call", markup=missing, arguments=missing)
         found = scan(self.text, start)
         if found.ends is Ends.IN_VALUE:
             place = self._value(argument_tail_of(self.text[found.string :]))
@@ -139,38 +139,38 @@ class _Reader(msgspec.Struct):
             begun = self.text[found.string :]
             fits = quoted(key).startswith(begun)
             rest = quoted(key)[len(begun) :] if fits else escape_rest(begun)
-            return Place("call", markup=rest + style.key_close, arguments=rest + style.key_close)
+            return Cursor("call", markup=rest + template.key_close, arguments=rest + template.key_close)
         if found.ends is Ends.WHOLE:
             self._count(argument_tail_of(self.text[start : found.end]))
             self.at = found.end
-            missing = self._take(style.call_close)
+            missing = self._take(template.call_close)
             if missing:
-                return Place("end", markup=missing, after="")
-            return None if missing == "" else Place("end", readable=False)
+                return Cursor("end", markup=missing, after="")
+            return None if missing == "" else Cursor("end", readable=False)
         begun = self.text[start:]
         if found.ends is Ends.OPEN and _is_object(begun + "}"):
             self._count(argument_tail_of(begun))
-            return Place("end", markup="}" + style.call_close, arguments="}", after="")
-        # Behind a key, behind its colon, behind a comma.
-        for missing in (style.key_close.removeprefix('"'), '"', f'"{quoted(key)}{style.key_close}'):
+            return Cursor("end", markup="}" + template.call_close, arguments="}", after="")
+        # After a key, after its colon, after a comma.
+        for missing in (template.key_close.removeprefix('"'), '"', f'"{quoted(key)}{template.key_close}'):
             if found.ends is Ends.OPEN and _is_object(f'{begun}{missing}"}}'):
                 self._count(argument_tail_of(begun))
-                return Place("call", markup=missing, arguments=missing)
+                return Cursor("call", markup=missing, arguments=missing)
         return self._unreadable()
 
-    def _tags(self, key: str) -> Place | None:
-        """Arguments as one tag each; None behind the whole call."""
-        style = self.style
+    def _tags(self, key: str) -> Cursor | None:
+        """Arguments as one tag each; None after the whole call."""
+        template = self.template
         begun = 0
         while True:
             if begun and self.at == len(self.text):
-                return Place("end", markup=style.call_close, arguments="}", after="")
-            missing = self._take(style.call_close) if begun or self.at < len(self.text) else None
+                return Cursor("end", markup=template.call_close, arguments="}", after="")
+            missing = self._take(template.call_close) if begun or self.at < len(self.text) else None
             if missing == "":
                 return None
             if missing and begun:
-                return Place("end", markup=missing, arguments="}", after="")
-            missing = self._take(style.key_open)
+                return Cursor("end", markup=missing, arguments="}", after="")
+            missing = self._take(template.key_open)
             if missing:
                 return self._from_key(key, missing, "", begun)
             if missing is None:
@@ -178,26 +178,26 @@ class _Reader(msgspec.Struct):
             typed = self._quoted()
             if self.at == len(self.text):
                 return self._from_key(key, "", typed, begun)
-            missing = self._take(style.key_close)
+            missing = self._take(template.key_close)
             if missing is None:
-                missing = self._take(style.json_key_close)
+                missing = self._take(template.json_key_close)
             if missing is None:
                 return self._unreadable()
             if missing:
-                return Place("call", markup=missing, arguments=_argument(typed, begun))
+                return Cursor("call", markup=missing, arguments=_argument(typed, begun))
             place = self._tag_value()
             if place is not None:
                 return place
             begun += 1
 
-    def _from_key(self, key: str, missing: str, typed: str, begun: int) -> Place:
+    def _from_key(self, key: str, missing: str, typed: str, begun: int) -> Cursor:
         whole = quoted(key) if quoted(key).startswith(typed) else typed + escape_rest(typed)
-        markup = f"{missing}{whole[len(typed) :]}{self.style.key_close}"
-        return Place("call", markup=markup, arguments=_argument(whole, begun))
+        markup = f"{missing}{whole[len(typed) :]}{self.template.key_close}"
+        return Cursor("call", markup=markup, arguments=_argument(whole, begun))
 
-    def _tag_value(self) -> Place | None:
-        """A tag's value and closing; None behind them."""
-        closing = self.style.value_close
+    def _tag_value(self) -> Cursor | None:
+        """A tag's value and closing; None after them."""
+        closing = self.template.value_close
         end = self.text.find(closing.rstrip("\n"), self.at)
         value = self.text[self.at :] if end < 0 else self.text[self.at : end]
         if end < 0:
@@ -211,23 +211,23 @@ class _Reader(msgspec.Struct):
         missing = self._take(closing)
         if not missing:
             return None
-        return Place("end", markup=missing + self.style.call_close, arguments='"}', after="")
+        return Cursor("end", markup=missing + self.template.call_close, arguments='"}', after="")
 
-    def _value(self, tail: Tail) -> Place:
+    def _value(self, tail: Tail) -> Cursor:
         """The place inside an open argument."""
         letters = tail.letters or torn_letters(tail.rest, self.tag)
         self._count(tail)
         if not letters:
-            return Place("call", tail.next_index, readable=not tail.rest)
+            return Cursor("call", tail.next_index, readable=not tail.rest)
         completion = completion_of(tail.rest, spell(letters, tail.next_index))
         shown = letters if tail.letters or completion else ""
         readable = bool(completion) or not tail.rest
-        return Place("call", tail.next_index, completion, tag=shown, readable=readable)
+        return Cursor("call", tail.next_index, completion, tag=shown, readable=readable)
 
-    def _unreadable(self) -> Place:
+    def _unreadable(self) -> Cursor:
         tail = tail_of(self.text[self.at :])
         self._count(tail)
-        return Place("call" if self.progress else "text", tail.next_index, readable=False)
+        return Cursor("call" if self.progress else "text", tail.next_index, readable=False)
 
     def _count(self, tail: Tail) -> None:
         self.progress += tail.next_index

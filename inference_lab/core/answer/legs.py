@@ -15,7 +15,7 @@ _DIRECTIVE: Final = "<<fault:"
 _STOP: Final = re.compile('"|>>')
 
 
-class Fate(msgspec.Struct, frozen=True):
+class LegSpan(msgspec.Struct, frozen=True):
     """What one element of a list does to its leg, as far as words go.
 
     `words` it has frames for, a call's announcement counted as one; None for a leg that runs to the end of the answer.
@@ -41,7 +41,7 @@ class LegError(ValueError):
         self.reason = reason
 
 
-def words_added(fates: Sequence[Fate]) -> list[int | None]:
+def words_per_leg(spans: Sequence[LegSpan]) -> list[int | None]:
     """The words each leg adds, None without end: those it has frames for, but for the call's announcement.
 
     A call is announced once, by the first leg that is in it; later legs of a list continue its argument. A counted
@@ -49,15 +49,15 @@ def words_added(fates: Sequence[Fate]) -> list[int | None]:
     """
     added: list[int | None] = []
     announced = later = False
-    for fate in fates:
-        silent = later and fate.silent
-        announces = fate.channel == "call" and not (announced or silent)
+    for span in spans:
+        silent = later and span.silent
+        announces = span.channel == "call" and not (announced or silent)
         announced = announced or announces
         words: int | None = 0
         if not silent:
-            words = None if fate.words is None else max(0, fate.words - announces)
-            words = words - fate.overlap + fate.skip if words is not None and later else words
-        words = max(0, words or 0) if fate.counted else words
+            words = None if span.words is None else max(0, span.words - announces)
+            words = words - span.overlap + span.skip if words is not None and later else words
+        words = max(0, words or 0) if span.counted else words
         later = later or words != 0
         added.append(words)
     return added
@@ -81,7 +81,7 @@ def check(added: Sequence[int | None], counted: AbstractSet[int] = frozenset()) 
 
 
 def leg_of(progress: int, added: Sequence[int | None]) -> int:
-    """Which leg a request with so many words behind it is: 0 only for none, else how many elements' words are there.
+    """Which leg a request with so many words after it is: 0 only for none, else how many elements' words are there.
 
     An element that adds none makes no leg of its own.
     """
@@ -92,7 +92,7 @@ def leg_of(progress: int, added: Sequence[int | None]) -> int:
     return max(1, sum(boundary <= progress for boundary in boundaries))
 
 
-def place_of(leg: int, added: Sequence[int | None]) -> int:
+def element_index(leg: int, added: Sequence[int | None]) -> int:
     """The place in the list of the first element that is a leg's fate; past the list, its length."""
     for place, words in enumerate(added):
         if leg == 0:

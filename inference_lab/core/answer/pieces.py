@@ -65,7 +65,7 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The word behind the last.
+        """The word after the last.
 
         Raises:
             ValueError: they have no end.

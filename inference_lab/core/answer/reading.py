@@ -7,9 +7,9 @@ from typing import Final, Literal
 import msgspec
 
 from inference_lab.core.answer.call_reading import read_calls, torn_opening
-from inference_lab.core.answer.place import Place
-from inference_lab.core.answer.region import Region
-from inference_lab.core.answer.templates import Format
+from inference_lab.core.answer.cursor import Cursor
+from inference_lab.core.answer.partial_answer import PartialAnswer
+from inference_lab.core.answer.templates import ChatTemplate
 from inference_lab.core.answer.words import Tail, completion_of, tail_of, torn_letters
 from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import spell
@@ -21,33 +21,33 @@ Targets = Callable[[], Sequence[CallTarget]]
 """The tools that a torn call may be completed to; asked for only where there is one."""
 
 
-def read(style: Format, region: Region, tag: str, targets: Targets) -> Place:
+def read(template: ChatTemplate, region: PartialAnswer, tag: str, targets: Targets) -> Cursor:
     """The place where an answer so far ends.
 
     `tag` is the prompt's, for an answer that shows none. What is no beginning of an answer is continued after
     its last whole word.
     """
-    opening, closing = style.reasoning_open.rstrip("\n"), style.reasoning_close.rstrip("\n")
+    opening, closing = template.reasoning_open.rstrip("\n"), template.reasoning_close.rstrip("\n")
     text = region.text
     block_open = region.block_open or bool(_REASONING_WORD.match(text))
     if not block_open and not text.startswith(opening):
         if not text:
-            return Place("text" if region.block_closed else "start")
-        return _content(style, text, tag, targets, opened=False)
+            return Cursor("text" if region.block_closed else "start")
+        return _content(template, text, tag, targets, opened=False)
     start = 0 if block_open else len(opening)
     close = text.find(closing, start)
     if close < 0:
-        return _reasoning(style, text[start:], tag, block_open=block_open)
+        return _reasoning(template, text[start:], tag, block_open=block_open)
     before = tail_of(text[start:close], reasoning=True)
-    behind = style.reasoning_close[len(closing) :]
+    behind = template.reasoning_close[len(closing) :]
     content = text[close + len(closing) :]
     if len(content) < len(behind) and behind.startswith(content):
-        place = Place("text", markup=behind[len(content) :])
-    elif before.next_index and (call := read_as_call(style, content.removeprefix(behind), targets)):
+        place = Cursor("text", markup=behind[len(content) :])
+    elif before.next_index and (call := read_as_call(template, content.removeprefix(behind), targets)):
         place = call
     else:
         shown = before.letters.lower() or tag
-        place = _content(style, content.removeprefix(behind), shown, targets, opened=True)
+        place = _content(template, content.removeprefix(behind), shown, targets, opened=True)
     return msgspec.structs.replace(
         place,
         progress=place.progress + before.next_index,
@@ -56,26 +56,26 @@ def read(style: Format, region: Region, tag: str, targets: Targets) -> Place:
     )
 
 
-def _reasoning(style: Format, text: str, tag: str, *, block_open: bool) -> Place:
-    """An open block, from behind its opening tag."""
+def _reasoning(template: ChatTemplate, text: str, tag: str, *, block_open: bool) -> Cursor:
+    """An open block, from after its opening tag."""
     if not text:
-        behind = "" if block_open else style.reasoning_open[len(style.reasoning_open.rstrip("\n")) :]
-        return Place("reasoning", markup=behind)
+        behind = "" if block_open else template.reasoning_open[len(template.reasoning_open.rstrip("\n")) :]
+        return Cursor("reasoning", markup=behind)
     tail = tail_of(text, reasoning=True)
     place = _at_word("reasoning", tail, tag.upper())
-    if not place.completion and tail.rest and style.reasoning_close.startswith(tail.rest):
-        missing = style.reasoning_close[len(tail.rest) :]
-        return Place("text", markup=missing, tag=place.tag, progress=place.progress)
+    if not place.completion and tail.rest and template.reasoning_close.startswith(tail.rest):
+        missing = template.reasoning_close[len(tail.rest) :]
+        return Cursor("text", markup=missing, tag=place.tag, progress=place.progress)
     return place
 
 
-def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bool) -> Place:
-    """Content, and the calls behind it. `opened` says that the answer itself has closed its reasoning."""
-    opening = style.calls_open + style.call_open
+def _content(template: ChatTemplate, text: str, tag: str, targets: Targets, *, opened: bool) -> Cursor:
+    """Content, and the calls after it. `opened` says that the answer itself has closed its reasoning."""
+    opening = template.calls_open + template.call_open
     call = text.find(opening)
     if call >= 0:
         before = tail_of(text[:call])
-        place = read_calls(style, text[call + len(opening) :], targets(), before.letters or tag)
+        place = read_calls(template, text[call + len(opening) :], targets(), before.letters or tag)
         if place.channel != "text":
             return msgspec.structs.replace(
                 place,
@@ -87,34 +87,38 @@ def _content(style: Format, text: str, tag: str, targets: Targets, *, opened: bo
     place = _at_word("text", tail, tag)
     if place.completion or not tail.rest:
         return place
-    if not opened and not place.progress and style.reasoning_open.startswith(text):
-        return Place("reasoning", markup=style.reasoning_open[len(text) :])
+    if not opened and not place.progress and template.reasoning_open.startswith(text):
+        return Cursor("reasoning", markup=template.reasoning_open[len(text) :])
     # The text itself, not its tail: line feeds at the front belong to the opening here.
     rest = text if not place.progress else tail.rest
     if opening.startswith(rest):
-        missing = torn_opening(style, opening[len(rest) :], targets())
+        missing = torn_opening(template, opening[len(rest) :], targets())
         return msgspec.structs.replace(missing, progress=place.progress, tag=place.tag)
     return place
 
 
-def _at_word(channel: Literal["reasoning", "text"], tail: Tail, tag: str) -> Place:
-    """The place behind the last whole word of a channel's text, a torn next word completed."""
+def _at_word(channel: Literal["reasoning", "text"], tail: Tail, tag: str) -> Cursor:
+    """The place after the last whole word of a channel's text, a torn next word completed."""
     letters = tail.letters or torn_letters(tail.rest, tag)
     if tag.isupper():
         letters = letters.upper()
     completion = completion_of(tail.rest, spell(letters, tail.next_index)) if letters else ""
     shown = letters.lower() if tail.letters or completion else ""
     readable = bool(completion) or not tail.rest
-    return Place(channel, tail.next_index, completion, tag=shown, progress=tail.next_index, readable=readable)
+    return Cursor(
+        channel, tail.next_index, completion, tag=shown, progress=tail.next_index, readable=readable
+    )
 
 
-def read_as_call(style: Format, answer: str, targets: Targets) -> Place | None:
+def read_as_call(template: ChatTemplate, answer: str, targets: Targets) -> Cursor | None:
     """The place of an answer that ends in a call's torn opening, None where it ends in something else.
 
     For those who know that a call is meant: line feeds or a `<` may begin other things as well.
     """
-    opening = style.calls_open + style.call_open
-    begun = answer.rpartition(style.reasoning_close.rstrip("\n"))[2]
+    opening = template.calls_open + template.call_open
+    begun = answer.rpartition(template.reasoning_close.rstrip("\n"))[2]
     return (
-        torn_opening(style, opening[len(begun) :], targets()) if begun and opening.startswith(begun) else None
+        torn_opening(template, opening[len(begun) :], targets())
+        if begun and opening.startswith(begun)
+        else None
     )

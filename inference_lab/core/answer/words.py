@@ -1,4 +1,4 @@
-"""What answer text says of itself: its last whole word, and the torn piece behind it."""
+"""What answer text says of itself: its last whole word, and the torn piece after it."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ _TORN_ESCAPE: Final = re.compile(r"\\(?:u(?:0(?:0[eEcC]?)?)?)?\Z")
 class Tail(msgspec.Struct, frozen=True):
     """The end of a text in one channel: its words' letters ('' if it has none), the next index, the rest.
 
-    `rest` is the text behind the last whole word, a torn next word included.
+    `rest` is the text after the last whole word, a torn next word included.
     """
 
     letters: str

@@ -1,4 +1,4 @@
-"""An answer as it is written: from a place on, segment by segment, the markup in front of the words behind it."""
+"""An answer as it is written: from a place on, segment by segment, the markup before the words after it."""
 
 from collections.abc import Sequence
 from itertools import count as count_from
@@ -7,8 +7,8 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from inference_lab.core.answer.pieces import Channel, Piece, Pieces, Run, fit
-from inference_lab.core.answer.position import Position
-from inference_lab.core.answer.templates import Format
+from inference_lab.core.answer.resume_point import ResumePoint
+from inference_lab.core.answer.templates import ChatTemplate
 from inference_lab.core.json_text import quoted
 from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import decode, encode, spell
@@ -47,10 +47,10 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Writer:
-    """Writes segments from a place on; `markup` and `arguments` wait to ride in front of a word."""
+    """Writes segments from a place on; `markup` and `arguments` wait to ride before a word."""
 
-    def __init__(self, style: Format, position: Position) -> None:
-        self.style, self.tag, self.place = style, position.tag, position.place
+    def __init__(self, template: ChatTemplate, position: ResumePoint) -> None:
+        self.template, self.tag, self.place = template, position.tag, position.place
         self._position = position
         self.segments: list[Piece | Run] = []
         self.call_number = 0
@@ -59,10 +59,10 @@ class Writer:
     def enter_answer(self, required: Sequence[CallTarget], reasoning_words: int) -> None:
         """Take the place as that of an answer that calls one of the `required` tools, if there are any, or none."""
         if required:
-            self.place = self._position.place_for(self.style, required)
+            self.place = self._position.place_for(self.template, required)
         # With reasoning still to come, a torn opening may be that of its block.
         if not reasoning_words or (required and self.place.channel not in {"start", "reasoning"}):
-            self.place = self._position.call_place(self.style, required) or self.place
+            self.place = self._position.call_place(self.template, required) or self.place
         self.call_number = self.place.number
         self.load()
 
@@ -136,14 +136,14 @@ class Writer:
     def open_reasoning(self) -> None:
         """Open the block, unless the place is inside one."""
         if self.channel != "reasoning":
-            self.markup += self.style.reasoning_open
+            self.markup += self.template.reasoning_open
             self._enter("reasoning")
 
     def close_reasoning(self, stop: int) -> None:
         """Bring an open block to `stop` words, a torn one past it included, and close it."""
         if self.channel == "reasoning":
             self.words("reasoning", max(stop, self.index + bool(self.completion)))
-            self.markup += self.style.reasoning_close
+            self.markup += self.template.reasoning_close
             self._enter("text")
 
     def close_text(self) -> None:
@@ -157,7 +157,7 @@ class Writer:
         Raises:
             ValueError: the call is complete.
         """
-        self.place = self._position.call_place(self.style) or self.place
+        self.place = self._position.call_place(self.template) or self.place
         if self.place.channel == "end":
             raise ValueError("the tool call is already complete")
         self.load()
@@ -166,14 +166,14 @@ class Writer:
         else:
             self.close_reasoning(self.place.index)
             self.close_text()
-            self.announce(call, self.style.calls_open)
+            self.announce(call, self.template.calls_open)
 
     def announce(self, call: CallTarget, before: str, typed: int = 0) -> None:
         """Open a call in a piece of its own, with what stands before it, less the characters that are there already.
 
         What the arguments of the call before it still lack is told by a piece that ends where an id of both does.
         """
-        opening = (before + self.style.open_argument(call.name, call.key))[typed:]
+        opening = (before + self.template.open_argument(call.name, call.key))[typed:]
         if self.arguments:
             ids = encode(self.markup + opening)
             count = next(count for count in count_from(1) if len(decode(ids[:count])) >= len(self.markup))
@@ -194,11 +194,11 @@ class Writer:
     def make_calls(self, calls: Calls, reasoning_words: int) -> None:
         """All that is left of the calls, from wherever the answer stands.
 
-        What stands between two calls rides in front of the second one's announcement, so that pieces end where ids do.
+        What stands between two calls rides before the second one's announcement, so that pieces end where ids do.
         """
-        style, place = self.style, self.place
+        template, place = self.template, self.place
         called = place.called or next(iter(calls.required), CallTarget())
-        before, typed = style.call_between, 0
+        before, typed = template.call_between, 0
         is_last = self.call_number + 1 >= calls.count
         if self.channel == "end":
             left = self._leave_call(is_last=is_last)
@@ -211,13 +211,13 @@ class Writer:
             else:
                 self.think(reasoning_words)
                 self.close_text()
-                self.announce(called, style.calls_open)
+                self.announce(called, template.calls_open)
             self._finish_call(is_last=is_last)
         while self.call_number + 1 < calls.count:
             self.call_number += 1
             self.announce(called, before, typed)
             self._finish_call(is_last=self.call_number + 1 >= calls.count)
-            before, typed = style.call_between, 0
+            before, typed = template.call_between, 0
 
     def _leave_call(self, *, is_last: bool) -> tuple[str, int] | None:
         """Write what the call lacks after its argument; what stands before the next one, and how much of it is there.
@@ -225,22 +225,22 @@ class Writer:
         None where no other call may follow. A chat's prefill does not show whether the calls have been closed after a
         whole one, so there one may.
         """
-        style, after = self.style, self.place.after
-        closed = bool(after) and after == style.calls_close
-        goes_on = after is not None and (style.call_between + style.call_open).startswith(after)
+        template, after = self.template, self.place.after
+        closed = bool(after) and after == template.calls_close
+        goes_on = after is not None and (template.call_between + template.call_open).startswith(after)
         if (goes_on or (closed and not self._position.is_raw)) and not is_last:
-            return (style.calls_open, 0) if closed else (style.call_between, len(after or ""))
+            return (template.calls_open, 0) if closed else (template.call_between, len(after or ""))
         if after is not None:
-            self.markup += style.calls_close[len(after) :]
+            self.markup += template.calls_close[len(after) :]
         if self.markup or self.arguments:
             self._close()
         return None
 
     def _finish_call(self, *, is_last: bool) -> None:
         """Bring the argument to its length and close it; the closing of the last call rides with its last word."""
-        style = self.style
+        template = self.template
         stop = max(CALL_WORDS, self.index + bool(self.completion))
-        closing = style.value_close + style.call_close + (style.calls_close if is_last else "")
+        closing = template.value_close + template.call_close + (template.calls_close if is_last else "")
         if self.index < stop:
             self.words("call", stop)
             self.close_with_last(closing if is_last else "")

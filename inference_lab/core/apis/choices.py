@@ -21,9 +21,9 @@ from inference_lab.core.stream.events import (
     SAID_DONE,
     TURN,
     UNREADABLE,
+    Delivered,
     Frame,
     Part,
-    Said,
     Turn,
     finished,
     said_of,
@@ -177,7 +177,7 @@ class ChoicesWriter(StreamWriter):
             choice = open_choice if reason is None else self._closing(silence, reason)
         json = counts.json(total_first=self.dialect.total_first)
         data = b'%b[%b]%b,"usage":%b}\n\n' % (self._head, choice, self._tail, json)
-        return (Frame(data, said=Said(usage=counts.json()), part=Part.USAGE),)
+        return (Frame(data, said=Delivered(usage=counts.json()), part=Part.USAGE),)
 
     def terminal(self) -> tuple[Frame, ...]:
         """See `StreamWriter.terminal`."""
@@ -198,10 +198,10 @@ class ChoicesWriter(StreamWriter):
 
     # -- what they are made of
 
-    def _frame(self, choice: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
+    def _frame(self, choice: bytes, said: Delivered, part: Part, counts: Counts | None = None) -> Frame:
         return self._closed(b"%b[%b]%b" % (self._head, choice, self._tail), said, part, counts)
 
-    def _closed(self, data: bytes, said: Said, part: Part, counts: Counts | None = None) -> Frame:
+    def _closed(self, data: bytes, said: Delivered, part: Part, counts: Counts | None = None) -> Frame:
         """A frame with its last members: counts, where it is to have any."""
         if counts is None and self.form.usage_in_each == "so_far":
             counts = self.counts()
@@ -210,7 +210,7 @@ class ChoicesWriter(StreamWriter):
         if counts is None:
             return Frame(data + self._close, said=said, part=part)
         usage = counts.json(total_first=self.dialect.total_first)
-        return Frame(b'%b,"usage":%b}\n\n' % (data, usage), said=said + Said(usage=usage), part=part)
+        return Frame(b'%b,"usage":%b}\n\n' % (data, usage), said=said + Delivered(usage=usage), part=part)
 
     def _around(self, envelope: str) -> tuple[bytes, bytes]:
         """What stands before the choices and after them, without the last brace."""

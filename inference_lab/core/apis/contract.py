@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
-from inference_lab.core.answer.position import Position
+from inference_lab.core.answer.resume_point import ResumePoint
 from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.apis.dialects import DIALECTS, LAB, Dialect
 from inference_lab.core.apis.errors import VARIANTS
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
     from inference_lab.core.answer.pieces import Channel, Piece
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.errors import ErrorFields, Variant
     from inference_lab.core.apis.reading import FrameReader
@@ -178,7 +178,7 @@ class Prompt(msgspec.Struct, frozen=True):
     """A request's prompt: its ids, where it stands in its answer, and whether the model reasons."""
 
     ids: list[int]
-    position: Position
+    position: ResumePoint
     thinking: bool
 
 
@@ -201,7 +201,7 @@ class Api(Generic[_B]):
     errors: ClassVar[Mapping[str, Variant]] = VARIANTS
     lacks: ClassVar[Mapping[tuple[str, str], str]] = {}
 
-    def prompt(self, body: _B, style: Format, *, reasons: bool) -> Prompt:
+    def prompt(self, body: _B, template: ChatTemplate, *, reasons: bool) -> Prompt:
         """Render the prompt in a model's format; `reasons` is whether the model does unless the request forbids it.
 
         Raises:

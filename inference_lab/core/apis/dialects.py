@@ -25,7 +25,7 @@ class Frames(msgspec.Struct, frozen=True, cache_hash=True):
 
     `envelope` is around every frame and `role_envelope`, if another, around the role frame, whose choice is `role`
     (None: there is no such frame). `content` is the choice of a content frame and `closing` of one with a finish
-    reason, which says `silence` where it says nothing. `aside` stands in front of what a delta says beside content.
+    reason, which says `silence` where it says nothing. `aside` stands before what a delta says beside content.
     """
 
     envelope: str
@@ -42,7 +42,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True):
 
     `usage_null` says on which streams every frame carries `"usage":null`: those that asked for usage, all, or none.
     `finish_rides` puts the finish on the last content frame, `usage_closes` the counts on a second finish frame,
-    `total_first` the total in front of the completion's. A `comment` precedes each content frame. `open_finish` is how
+    `total_first` the total before the completion's. A `comment` precedes each content frame. `open_finish` is how
     a frame says that nothing is finished, `empty_finish` what stands there for an empty reason.
     """
 

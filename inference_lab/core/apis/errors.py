@@ -1,7 +1,7 @@
 """Error variants: what real servers put into an open stream when they fail, to the byte.
 
 In a row, `%M` stands for the message as JSON, `%m` for it as plain text, `%N` for the code as JSON; `done` is whether
-that server sends `[DONE]` behind it. Every block ends with a blank line but the raw ones, which end with one line feed.
+that server sends `[DONE]` after it. Every block ends with a blank line but the raw ones, which end with one line feed.
 """
 
 from __future__ import annotations

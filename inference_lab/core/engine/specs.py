@@ -143,7 +143,7 @@ class Indexer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class History(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a layer keeps of the context behind its window.
+    """What a layer keeps of the context after its window.
 
     One entry per `compress_ratio` positions, of which `index_topk` are read (0: all of them).
     """

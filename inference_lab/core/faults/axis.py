@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from inference_lab.core.faults.values import Choice, Flag, Kind
+from inference_lab.core.faults.values import Choice, Flag, ValueKind
 
 
 class Phase(Enum):
@@ -40,7 +40,7 @@ class Axis(msgspec.Struct, frozen=True):
 
     phase: Phase
     help: str
-    kind: Kind = Flag()
+    kind: ValueKind = Flag()
 
 
 def axis_of(hint: Any) -> Axis:  # noqa: ANN401 - a type

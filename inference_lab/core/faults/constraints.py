@@ -37,7 +37,7 @@ COUNTED_FRAMES: Final = 100_000
 
 # How many frames these contents take at least.
 CALL_FRAMES: Final = {"tool_call_parallel": 5, "tool_call_complete": 3}
-# Closes that need the response to be whole, and those behind which a client may go on.
+# Closes that need the response to be whole, and those after which a client may go on.
 COMPLETE: Final = ("terminator", "terminator_rst", "idle_close", "stale")
 
 

@@ -21,21 +21,21 @@ from inference_lab.core.faults.axis import Axis, Phase, axis_of
 from inference_lab.core.faults.values import (
     U32_MAX,
     U64_MAX,
-    Bare,
     Choice,
     Code,
     HeaderText,
     Identifier,
     Integer,
     IntegerOrHeader,
-    Signed,
-    Sub,
-    SubChoice,
+    Keyword,
+    NumberedChoice,
+    NumberedWord,
+    SignedInteger,
     Text,
 )
 
 ALL: Final = "all"
-NONE: Final = Bare("none")
+NONE: Final = Keyword("none")
 UNLIMITED: Final = "unlimited"
 STREAMED: Final = ("asked", "sse")
 """What `answer_as` says of a stream: where the request asked for one, and on any request."""
@@ -127,25 +127,25 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
         ),
     ] = None
     tear: Annotated[
-        Sub,
+        NumberedWord,
         Axis(
             Phase.CONTENT,
             "how much of one more frame goes out before the close",
-            SubChoice(("none", "half", "utf8"), {"byte": (1, U32_MAX)}),
+            NumberedChoice(("none", "half", "utf8"), {"byte": (1, U32_MAX)}),
         ),
-    ] = Sub("none")
+    ] = NumberedWord("none")
     malformed: Annotated[bool, Axis(Phase.CONTENT, "a frame of broken JSON at the fault point")] = False
     sequence: Annotated[
-        Sub,
+        NumberedWord,
         Axis(
             Phase.CONTENT,
             "frames repeated (dup), left out (drop), reversed (swap), or where none belongs",
-            SubChoice(
+            NumberedChoice(
                 ("none", "double_finish", "after_finish", "after_done", "choices_null", "choices_empty"),
                 {"dup": (1, HELD_FRAMES), "drop": (1, U32_MAX), "swap": (2, HELD_FRAMES)},
             ),
         ),
-    ] = Sub("none")
+    ] = NumberedWord("none")
     then: Annotated[
         Literal["end", "rest"],
         Axis(Phase.CONTENT, "behind the fault point: the tail, or first the rest of the answer"),
@@ -157,11 +157,11 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
     ] = None
     # the tail
     error: Annotated[str, Axis(Phase.ERROR, "an error in the stream", Choice("none", *VARIANTS))] = "none"
-    code: Annotated[int | str | Bare | None, Axis(Phase.ERROR, "the error's code", Code())] = None
+    code: Annotated[int | str | Keyword | None, Axis(Phase.ERROR, "the error's code", Code())] = None
     message: Annotated[str | None, Axis(Phase.ERROR, "the error's message", Text())] = None
     type: Annotated[str | None, Axis(Phase.ERROR, "the error's type", Text())] = None
     finish: Annotated[
-        str | Bare | None,
+        str | Keyword | None,
         Axis(Phase.CONTENT, "the finish reason", Text("none", moved={"empty_each": "empty_finish=true"})),
     ] = None
     empty_finish: Annotated[
@@ -186,7 +186,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
         Axis(
             Phase.COUNTS,
             "so many completion_tokens too many or too few, at least 0",
-            Signed(U32_MAX, words=("none",)),
+            SignedInteger(U32_MAX, words=("none",)),
         ),
     ] = "none"
     done: Annotated[Literal["true", "false", "twice"], Axis(Phase.TERMINAL, "the [DONE] at the end")] = "true"
@@ -210,7 +210,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
     strict_params: Annotated[
         bool, Axis(Phase.REQUEST, "a request with fields that are not known is refused")
     ] = False
-    # how far it gets, and what stands in front
+    # how far it gets, and what stands before it
     at: Annotated[
         Literal["frames", "request", "head", "role"],
         Axis(Phase.REACH, "how far it gets: not one byte, the head only, the role frame only"),
@@ -285,7 +285,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
         Axis(
             Phase.FRAMING,
             "a wrong Content-Length in place of chunks; both: chunks too",
-            Signed(U32_MAX, words=("none", "both")),
+            SignedInteger(U32_MAX, words=("none", "both")),
         ),
     ] = "none"
     chunk_error: Annotated[
@@ -328,7 +328,7 @@ class Death(msgspec.Struct, frozen=True, kw_only=True, cache_hash=True, dict=Tru
 
     @cached_property
     def thinks_on(self) -> bool:
-        """Whether the fault point is in the reasoning of an answer that goes on behind it."""
+        """Whether the fault point is in the reasoning of an answer that goes on after it."""
         return self.content == "reasoning" and self.then == "rest"
 
     @property

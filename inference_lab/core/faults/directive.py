@@ -30,7 +30,17 @@ from inference_lab.core.faults.death import (
 from inference_lab.core.faults.grammar import Element, GrammarError, Word, parse, shown
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incident, Incidents
 from inference_lab.core.faults.modes import BASIC_MODES, MODES, OK, Mode
-from inference_lab.core.faults.values import Choice, Code, Flag, Kind, Signed, Sub, SubChoice, Text, Value
+from inference_lab.core.faults.values import (
+    Choice,
+    Code,
+    Flag,
+    NumberedChoice,
+    NumberedWord,
+    SignedInteger,
+    Text,
+    Value,
+    ValueKind,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -160,7 +170,7 @@ def canonical_of(fault: Fault) -> str:
     if fault.incident is not None:
         return fault.mode + "".join(sorted(f";{key}={spelled(key, value)}" for key, value in fault.settings))
     death, row = fault.death, MODES[fault.mode].death
-    utf8 = fault.mode == _UTF8_MODE and death.tear == Sub(_UTF8)
+    utf8 = fault.mode == _UTF8_MODE and death.tear == NumberedWord(_UTF8)
     text = (
         f"{fault.mode};after_chunks={death.after_chunks};delay_ms={death.delay_ms};utf8={str(utf8).lower()}"
     )
@@ -219,7 +229,7 @@ def _known(key: str) -> bool:
     return True
 
 
-def _kind_of(key: str) -> Kind:
+def _kind_of(key: str) -> ValueKind:
     return _UTF8_KIND if key == _UTF8 else AXES[key].kind
 
 
@@ -239,9 +249,9 @@ def _take(key: str, value: object) -> Value:
         raise _not_of_kind(key, kind, error) from None
 
 
-def _not_of_kind(key: str, kind: Kind, error: ValueError) -> MalformedError:
+def _not_of_kind(key: str, kind: ValueKind, error: ValueError) -> MalformedError:
     reason, expected = f"{key} is {error}", f", expected {kind.expected}"
-    if isinstance(kind, (Choice, SubChoice)):  # which is a list
+    if isinstance(kind, (Choice, NumberedChoice)):  # which is a list
         return MalformedError(reason, expected)
     return MalformedError(reason + expected)
 
@@ -257,7 +267,7 @@ def _resolve(mode: str, settings: dict[str, Value], incidents: Incidents) -> Fau
             raise MalformedError(f"utf8 goes with {_UTF8_MODE} only: elsewhere it is tear=utf8")
         if "tear" in settings:
             raise MalformedError("utf8 and tear are two names of one thing: give one")
-        settings["tear"] = Sub(_UTF8 if settings.pop(_UTF8) else "half")
+        settings["tear"] = NumberedWord(_UTF8 if settings.pop(_UTF8) else "half")
     changes = _changes(row, settings)
     if "done" not in settings:
         if settings.get("error", "none") != "none":
@@ -323,7 +333,7 @@ def spelled(key: str, value: Value) -> str:
     kind = AXES[key].kind
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and isinstance(kind, Signed):
+    if isinstance(value, int) and isinstance(kind, SignedInteger):
         return f"{value:+d}"
     is_text = isinstance(value, str) and isinstance(kind, (Text, Code))
     bare = _BARE.fullmatch(str(value)) and value not in _WORDS

@@ -65,7 +65,7 @@ def shown(text: str) -> str:
 def _split(text: str) -> list[list[list[str]]]:
     """Elements of parts of pieces."""
     elements: list[list[list[str]]] = [[[]]]
-    # Found one by one: behind a quote that does not close, each later quote would be looked at to the end of the text.
+    # Found one by one: after a quote that does not close, each later quote would be looked at to the end of the text.
     for found in _PIECE.finditer(text):
         piece = found[0]
         if piece == ",":

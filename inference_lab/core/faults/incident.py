@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-# The closes that stand behind a complete response, and those that break it off; the names are the axis's.
+# The closes that stand after a complete response, and those that break it off; the names are the axis's.
 COMPLETE: Final[Mapping[str, Close]] = {
     "terminator": Close.TERMINATOR,
     "terminator_rst": Close.TERMINATOR_RST,
@@ -63,7 +63,7 @@ class Blank(Enum):
     MODEL = "model"
     """The name of the model that answers."""
     WORD = "word"
-    """The next word of the answer, with the blank in front of it."""
+    """The next word of the answer, with the blank before it."""
 
 
 _BLANK: Final = pattern("<<(" + "|".join(blank.value for blank in Blank) + "|)>>")
@@ -88,7 +88,7 @@ class Piece(msgspec.Struct, frozen=True):
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """A captured response. `headers` (lower-case names) hold none that say how the body is framed.
 
-    Its Content-Length, where the `framing` has one, is `length_off_by` bytes off. `head_pause_ms` lies in front of the
+    Its Content-Length, where the `framing` has one, is `length_off_by` bytes off. `head_pause_ms` lies before the
     head.
 
     Raises:

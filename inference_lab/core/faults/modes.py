@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from inference_lab.core.faults.death import HEALTHY, NONE, Death
-from inference_lab.core.faults.values import Sub, Value
+from inference_lab.core.faults.values import NumberedWord, Value
 
 OK: Final = "ok"
 
@@ -36,7 +36,7 @@ def _cut(**changes: Value) -> dict[str, Value]:
 BASIC_MODES: Final[Mapping[str, Mode]] = {
     "cut_between_frames": Mode(_cut(close="fin"), "a server process that is killed"),
     "cut_mid_frame": Mode(
-        _cut(tear=Sub("half"), close="fin"), "a proxy that copies bytes, when its upstream dies"
+        _cut(tear=NumberedWord("half"), close="fin"), "a proxy that copies bytes, when its upstream dies"
     ),
     "reset": Mode(_cut(close="rst"), "a crash with unread data, a load balancer's timeout"),
     "stall": Mode(_cut(close="hang"), "a lost node behind a connection that stays open"),
@@ -72,7 +72,7 @@ MODES: Final[Mapping[str, Mode]] = {
         {"after_chunks": 4, "content": "tool_call", "finish": NONE, "done": "false"}, "opencode's reports"
     ),
     "cut_conn_close": Mode(_cut(close="fin_close"), "HTTP/1.0-style proxies; Node 20 calls it success"),
-    "torn_frame_clean": Mode(_cut(tear=Sub("half")), "proxies that copy bytes and end cleanly"),
+    "torn_frame_clean": Mode(_cut(tear=NumberedWord("half")), "proxies that copy bytes and end cleanly"),
     "rst_after_done": Mode({"close": "rst"}, "OpenSandbox, pi, codex: late deaths"),
     "rst_after_complete": Mode({"close": "terminator_rst"}, "late deaths"),
     "cut_after_done": Mode({"close": "fin"}, "late deaths"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from inference_lab.core.answer.legs import Fate, LegError, check, leg_of, place_of, words_added
+from inference_lab.core.answer.legs import LegError, LegSpan, check, element_index, leg_of, words_per_leg
 from inference_lab.core.faults.death import ALL, HEALTHY
 from inference_lab.core.faults.directive import (
     DirectiveError,
@@ -38,7 +38,7 @@ def first_time(place: int, times: int) -> bool:
 
 
 class FaultPlan(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
-    """A validated plan: element j is the fate of leg j; behind the last all legs are healthy.
+    """A validated plan: element j is the fate of leg j; after the last all legs are healthy.
 
     An element with `times` is the fate of so many requests, then the next element stands in its place. With
     `every_leg` the one element meets every request instead, whatever has been passed on. With `whole` the request asked
@@ -83,7 +83,7 @@ class FaultPlan(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
 
     def words_per_leg(self) -> list[int | None]:
         """The words that each leg passes on; None: all the rest."""
-        return words_added([_fate(element) for element in self.elements])
+        return words_per_leg([_span(element) for element in self.elements])
 
     def fault_for(self, progress: int, take: Take = first_time) -> Fault | None:
         """The fault of the leg that begins `progress` whole words into the answer; None: the engine answers.
@@ -93,7 +93,7 @@ class FaultPlan(msgspec.Struct, frozen=True, cache_hash=True, dict=True):
         begin = 0
         if not self.every_leg:
             added = self.words_per_leg()
-            begin = place_of(leg_of(progress, added), added)
+            begin = element_index(leg_of(progress, added), added)
         for place, fault in enumerate(self.elements[begin:], begin):
             death = on_leg(fault.death, is_later=progress > 0)
             if death is None or (self.whole and not (fault.is_engine or fault.acts_without_stream)):
@@ -193,18 +193,18 @@ def _leg_from_table(place: int, leg: object, incidents: Incidents) -> Fault:
         raise
 
 
-def _fate(element: Fault) -> Fate:
+def _span(element: Fault) -> LegSpan:
     """What an element adds, in words of its channel; without end where it runs to the end of the answer."""
     death, counted = element.death, element.death.times is not None
     if element.incident is not None:
-        return Fate("text", element.incident.words, counted=counted)
+        return LegSpan("text", element.incident.words, counted=counted)
     silent = death.instant_stop or death.reject != HEALTHY.reject
     if death.at != "frames" or not death.may_stream:
-        return Fate("text", 0, counted=counted)
+        return LegSpan("text", 0, counted=counted)
     if death.after_chunks == ALL or death.then == "rest":
-        return Fate("text", None, silent=silent, counted=counted)
+        return LegSpan("text", None, silent=silent, counted=counted)
     words = words_in(int(death.after_chunks), death.tokens_per_frame) + death.text_in_finish
     if death.content == "tool_call_parallel":
         words -= 1  # the second announcement
     channel: Channel = "call" if death.content.startswith("tool_call") else "text"
-    return Fate(channel, words, overlap=death.overlap, skip=death.skip, silent=silent, counted=counted)
+    return LegSpan(channel, words, overlap=death.overlap, skip=death.skip, silent=silent, counted=counted)

@@ -52,7 +52,7 @@ def beats_behind(death: Death, beat: Frame) -> Iterator[Frame | Pause]:
 
 
 def beats(death: Death, beat: Frame, count: int | None) -> Iterator[Frame | Pause]:
-    """So many heartbeats, each behind its pause; None: without end."""
+    """So many heartbeats, each after its pause; None: without end."""
     pause = Pause(death.heartbeat_ms)
     sent = 0
     while count is None or sent < count:
@@ -62,7 +62,7 @@ def beats(death: Death, beat: Frame, count: int | None) -> Iterator[Frame | Paus
 
 
 def hangs_with_beats(death: Death) -> bool:
-    """Whether the connection that stays open shows signs of life; behind a torn frame nothing may come."""
+    """Whether the connection that stays open shows signs of life; after a torn frame nothing may come."""
     return death.heartbeat != "none" and death.close == "hang" and death.tear.word == "none"
 
 

@@ -25,8 +25,8 @@ _CONTROL: Final = re.compile(r"[\r\n\0]")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
-class Sub(msgspec.Struct, frozen=True):
-    """A word with a number behind a colon, such as `byte:7` or `dup:2`."""
+class NumberedWord(msgspec.Struct, frozen=True):
+    """A word with a number after a colon, such as `byte:7` or `dup:2`."""
 
     word: str
     number: int = 0
@@ -35,7 +35,7 @@ class Sub(msgspec.Struct, frozen=True):
         return f"{self.word}:{self.number}" if self.number else self.word
 
 
-class Bare(msgspec.Struct, frozen=True):
+class Keyword(msgspec.Struct, frozen=True):
     """A bare word with a meaning of its own where a string could stand too: `null`, `absent`."""
 
     word: str
@@ -44,10 +44,10 @@ class Bare(msgspec.Struct, frozen=True):
         return self.word
 
 
-Value: TypeAlias = int | bool | str | Sub | Bare | None
+Value: TypeAlias = int | bool | str | NumberedWord | Keyword | None
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     """A kind of value; `expected` says in a few words what it may be. Both readers raise ValueError otherwise."""
 
     expected: str
@@ -86,7 +86,7 @@ class Integer:
         return value
 
 
-class Signed:
+class SignedInteger:
     """`none`, or an integer with its sign; further `words` mean themselves."""
 
     def __init__(self, most: int, *, words: tuple[str, ...] = ()) -> None:
@@ -172,7 +172,7 @@ class Text:
             raise ValueError(_written(value))
         if value in self._moved:
             raise ValueError(f"{shown(value)}, which is {self._moved[value]} now")
-        return Bare(value) if value in self.reserved else self._checked(value)
+        return Keyword(value) if value in self.reserved else self._checked(value)
 
     def _checked(self, text: str) -> str:
         # What the grammar refuses in a directive, which a table could hold.
@@ -242,15 +242,15 @@ class Code:
     def take(self, value: object) -> Value:
         """See `Kind.take`."""
         if isinstance(value, str) and not _CONTROL.search(value):
-            return Bare(value) if value in {"null", "absent"} else value
+            return Keyword(value) if value in {"null", "absent"} else value
         return _CODE_NUMBER.take(value)
 
 
 _CODE_NUMBER: Final = Integer(U64_MAX)
 
 
-class SubChoice:
-    """One of `words`, or one of `numbered` with `:n` behind it, n from the first to the second number given."""
+class NumberedChoice:
+    """One of `words`, or one of `numbered` with `:n` after it, n from the first to the second number given."""
 
     def __init__(self, words: tuple[str, ...], numbered: dict[str, tuple[int, int]]) -> None:
         self.words = words
@@ -267,13 +267,13 @@ class SubChoice:
         if not isinstance(value, str):
             raise ValueError(_written(value))
         if value in self.words:
-            return Sub(value)
+            return NumberedWord(value)
         name, _, number = value.partition(":")
         digits = _DIGITS.fullmatch(number)
         least, most = self.numbered.get(name, (1, 0))
         if digits is None or not least <= int(digits[1]) <= most:
             raise ValueError(shown(value))
-        return Sub(name, int(digits[1]))
+        return NumberedWord(name, int(digits[1]))
 
 
 def _written(value: object) -> str:

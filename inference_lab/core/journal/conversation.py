@@ -97,7 +97,7 @@ def joined(rows: Iterable[Row]) -> list[list[Row]]:
     """Completions grouped into conversations, each in the order of time.
 
     A conversation is told by test and key. A leg under another key joins the one of its test whose tag its words have.
-    A first leg behind a whole answer, or beside one that lasts, begins another conversation.
+    A first leg after a whole answer, or beside one that lasts, begins another conversation.
     """
     conversations: list[list[Row]] = []
     by_key: dict[tuple[str | None, str], list[Row]] = {}

@@ -49,7 +49,7 @@ class Filter(msgspec.Struct, frozen=True):
 EVERYTHING: Final = Filter()
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """Where a row stands among the others: rows are told in this order."""
 
     time: float
@@ -64,7 +64,7 @@ class Part(msgspec.Struct, frozen=True):
     """Of the rows that match, at most `limit`, after the one at `after`; None is no bound."""
 
     limit: int | None = None
-    after: Place | None = None
+    after: Cursor | None = None
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -117,7 +117,7 @@ def part_of(limit: str | None, after: str | None) -> Part:
     found = _PLACE.fullmatch(after)
     if found is None:
         raise ValueError(f"after: is {after!r:.60}, expected what an answer has as its next")
-    return Part(most, Place(float(found[1]), int(found[2])))
+    return Part(most, Cursor(float(found[1]), int(found[2])))
 
 
 def _number(key: str, text: str, *, most: float, least: int = 0, whole: bool = False) -> float:

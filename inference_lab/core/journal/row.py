@@ -23,7 +23,7 @@ MOST_NAMES: Final = 64
 LINE_BYTES: Final = 4096
 """Of a line in the log."""
 TRACEBACK_BYTES: Final = 65_536
-"""Of a line in the log with the traceback behind it."""
+"""Of a line in the log with the traceback after it."""
 
 _MARK: Final = "…"
 _MARK_BYTES: Final = len(_MARK.encode())

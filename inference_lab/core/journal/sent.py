@@ -15,8 +15,8 @@ from inference_lab.core.journal.row import TEXT_BYTES, Call, and_more, digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from inference_lab.core.answer.templates import Format
-    from inference_lab.core.stream.events import Said
+    from inference_lab.core.answer.templates import ChatTemplate
+    from inference_lab.core.stream.events import Delivered
 
 MOST_CALLS: Final = 128
 """Calls of one row that are kept; of a history the last ones."""
@@ -63,11 +63,11 @@ def _written(call: Mapping[str, Any]) -> str:
     return "" if arguments is None else msgspec.json.encode(arguments).decode()
 
 
-def arguments_so_far(style: Format, region: str) -> str:
+def arguments_so_far(template: ChatTemplate, region: str) -> str:
     """The JSON arguments that an answer has said of the call it is in, up to where it breaks off."""
-    if not style.json_key_close:
-        return region.rpartition(style.name_close)[2] if style.name_close in region else ""
-    key, is_told, value = region.rpartition(style.key_open)[2].partition(style.key_close)
+    if not template.json_key_close:
+        return region.rpartition(template.name_close)[2] if template.name_close in region else ""
+    key, is_told, value = region.rpartition(template.key_open)[2].partition(template.key_close)
     return f'{{"{key}": "{value}' if is_told else ""
 
 
@@ -105,7 +105,7 @@ class Leg(msgspec.Struct, frozen=True, kw_only=True):
     are_words_known: bool = True
     is_end_known: bool = True
 
-    def fields(self, said: Said, calls: SentCalls, status: int | None) -> dict[str, Any]:
+    def fields(self, said: Delivered, calls: SentCalls, status: int | None) -> dict[str, Any]:
         """A row's fields for what has been said, by their names; `status` is None where none has been sent."""
         words = said.words if self.are_words_known else None
         spoken = said.whole_spoken

@@ -6,7 +6,7 @@ from typing import Final
 from inference_lab.core.apis.reading import ReadCall, ReadText
 from inference_lab.core.oracle.arguments import CallJson
 from inference_lab.core.oracle.verdict import Kind, Report, shown
-from inference_lab.core.oracle.words import Said, WordChecker
+from inference_lab.core.oracle.words import WordChecker, WordsRead
 from inference_lab.core.tokens import encode
 
 _CALL_LIMIT: Final = 128
@@ -20,7 +20,7 @@ _NAME_CHARACTERS: Final = 256
 class Calls:
     """All calls of one answer; `check_time` is asked whether text may come now."""
 
-    def __init__(self, report: Report, said: Said, check_time: Callable[[str, str], None]) -> None:
+    def __init__(self, report: Report, said: WordsRead, check_time: Callable[[str, str], None]) -> None:
         self._report, self._said, self._check_time = report, said, check_time
         self._calls: dict[int, CallJson] = {}
         self._ids: dict[int, str] = {}

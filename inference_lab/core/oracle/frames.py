@@ -10,7 +10,7 @@ from inference_lab.core.oracle.markup import OPENING_TOKENS, Markup, most_tokens
 from inference_lab.core.oracle.raw import RawText
 from inference_lab.core.oracle.usage import Usage
 from inference_lab.core.oracle.verdict import Kind, Note, Report, shown
-from inference_lab.core.oracle.words import Said, WordChecker
+from inference_lab.core.oracle.words import WordChecker, WordsRead
 
 _ORDER: Final = ("reasoning", "text", "call")
 """The channels as an answer speaks in them; none comes back once a later one has spoken."""
@@ -30,7 +30,7 @@ class Answer:
     completions; `hidden_tokens` are those that usage counts and no frame shows.
     """
 
-    def __init__(self, report: Report, said: Said, hidden_tokens: int = 0) -> None:
+    def __init__(self, report: Report, said: WordsRead, hidden_tokens: int = 0) -> None:
         self._report, self._said, self.hidden_tokens = report, said, hidden_tokens
         self._reasoning = WordChecker(report, said, "reasoning")
         self._content = WordChecker(report, said, "text")

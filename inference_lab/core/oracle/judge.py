@@ -147,7 +147,7 @@ class _Judge:
         self._unread = 0
 
     def feed(self, block: bytes) -> None:
-        """The next bytes; nobody reads an answer behind the status of a failure."""
+        """The next bytes; nobody reads an answer after the status of a failure."""
         if self._is_failure:
             self._unread += len(block)
         else:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.tokens import encode
 
 _UNSEEN_NAME: Final = "n" * 64
@@ -40,9 +40,9 @@ class _Costs(msgspec.Struct, frozen=True):
     member: int
 
     @classmethod
-    def of(cls, style: Format) -> "_Costs":
+    def of(cls, template: ChatTemplate) -> "_Costs":
         """As a format's table says. Pieces cost no less apart than together."""
-        tokens = {name: len(encode(getattr(style, name))) for name in _PARTS}
+        tokens = {name: len(encode(getattr(template, name))) for name in _PARTS}
         return cls(
             tokens["reasoning_open"],
             tokens["reasoning_close"],

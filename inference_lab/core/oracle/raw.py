@@ -8,7 +8,7 @@ import msgspec
 from inference_lab.core.oracle.arguments import CallJson
 from inference_lab.core.oracle.markup import Markup
 from inference_lab.core.oracle.verdict import Kind, Report
-from inference_lab.core.oracle.words import Said, WordChecker
+from inference_lab.core.oracle.words import WordChecker, WordsRead
 from inference_lab.core.tokens import encode
 
 _BAR: Final = "\uff5c"
@@ -31,11 +31,11 @@ _NEXT_TAGS: Final = {
     "/parameter": {"parameter", "/invoke"},
     "/invoke": {"invoke", "/tool_calls"},
 }
-"""What may stand behind each tag of a call."""
+"""What may stand after each tag of a call."""
 
 
 def _tag_name(tag: str) -> str:
-    """What a tag of a call opens or, with a slash, closes, JSON in front of it included; '' if it is none."""
+    """What a tag of a call opens or, with a slash, closes, JSON before it included; '' if it is none."""
     found = _CALL_TAG.fullmatch(tag)
     if not found:
         return ""
@@ -45,7 +45,7 @@ def _tag_name(tag: str) -> str:
 
 
 def _with_tag(seen: Markup, name: str, tag: str) -> Markup:
-    """What a tag of a call adds: its name, its key, or JSON in front of a closing one."""
+    """What a tag of a call adds: its name, its key, or JSON before a closing one."""
     json, _, rest = tag.partition("<")
     quoted = rest.partition('"')[2].partition('"')[0]
     if name == "invoke":
@@ -73,7 +73,7 @@ class RawText:
     were closed with a call in them, or instead of one, whose arguments say nothing.
     """
 
-    def __init__(self, report: Report, said: Said) -> None:
+    def __init__(self, report: Report, said: WordsRead) -> None:
         self._report, self._said = report, said
         self._reasoning = WordChecker(report, said, "reasoning")
         self._content = WordChecker(report, said, "text")

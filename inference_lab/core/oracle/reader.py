@@ -13,7 +13,7 @@ from inference_lab.core.json_text import Ends, scan
 from inference_lab.core.oracle.frames import Answer
 from inference_lab.core.oracle.sse import LINE_LIMIT, Events, may_be_sse
 from inference_lab.core.oracle.verdict import WORD_FINDINGS, Kind, Report
-from inference_lab.core.oracle.words import Said, WordChecker
+from inference_lab.core.oracle.words import WordChecker, WordsRead
 
 Form = Literal["events", "json", "page", "plain", "foreign"]
 """What a body is: server-sent events, a JSON answer, an error page, plain text, or no body as it was sent at all."""
@@ -59,8 +59,8 @@ class Reader:
     """Reads a body in any blocks: `feed` each, ask for `facts` at any time, `end` when all bytes have come.
 
     An event counts as soon as its blank line has come, a JSON answer at `end`. What is said is added up: the facts
-    behind a block less those before it are what this block said. `form` tells what the body is, once that is known;
-    `has_own_words` whether its text is one answer's words, one after the other from word `start` on (asked behind
+    after a block less those before it are what this block said. `form` tells what the body is, once that is known;
+    `has_own_words` whether its text is one answer's words, one after the other from word `start` on (asked after
     `end`, as a word is judged when more text or the end shows that it is complete). Never raises; memory is constant.
 
     Args:
@@ -82,7 +82,7 @@ class Reader:
     ) -> None:
         self._frames = frames
         self.report = Report() if report is None else report
-        self.said = Said(tag, start)
+        self.said = WordsRead(tag, start)
         self.answer = Answer(self.report, self.said, hidden_tokens)
         self.byte_count = 0
         self._head = b""
@@ -251,7 +251,7 @@ class _Plain:
 
     form: Final = "plain"
 
-    def __init__(self, report: Report, said: Said) -> None:
+    def __init__(self, report: Report, said: WordsRead) -> None:
         self._report = report
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._words = WordChecker(report, said, "text")

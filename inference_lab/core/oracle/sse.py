@@ -20,7 +20,7 @@ def may_be_sse(head: bytes) -> bool:
     return head.startswith(b":") or any(field.startswith(head[: len(field)]) for field in _FIELDS)
 
 
-class Event(msgspec.Struct, frozen=True):
+class SseEvent(msgspec.Struct, frozen=True):
     """One event: its data, and whether it calls itself an error (`event: error`, or an `error:` field)."""
 
     data: bytes
@@ -29,7 +29,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Events:
-    """Cuts blocks into events. What has no blank line behind it at the end is torn, and never given out."""
+    """Cuts blocks into events. What has no blank line after it at the end is torn, and never given out."""
 
     def __init__(self, report: Report, skipped: int) -> None:
         self._report = report
@@ -40,7 +40,7 @@ class Events:
         self._size = 0
         self._is_error = False
 
-    def feed(self, block: bytes) -> Iterator[Event]:
+    def feed(self, block: bytes) -> Iterator[SseEvent]:
         """The events that this block completes."""
         start = 0
         if self._after_cr and block:
@@ -75,10 +75,10 @@ class Events:
         if self._skipping:
             self._held.clear()
 
-    def _take(self, line: bytes, end: int) -> Event | None:
+    def _take(self, line: bytes, end: int) -> SseEvent | None:
         """One line; the event that a blank one completes."""
         if not line:
-            event = Event(b"\n".join(self._data), self._is_error, self._offset)
+            event = SseEvent(b"\n".join(self._data), self._is_error, self._offset)
             wanted = bool(self._data) or self._is_error
             self._clear(end)
             return event if wanted else None

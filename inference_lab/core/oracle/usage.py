@@ -21,7 +21,7 @@ class Usage:
     """The usage of one answer. `between` says how many tokens may have been counted by now, at least and at most.
 
     `last` is the last usage object as it was sent; `completion_tokens` what the last one of those says that stand on
-    their own or behind the finish; `is_seen` whether any count above zero came.
+    their own or after the finish; `is_seen` whether any count above zero came.
     """
 
     def __init__(self, report: Report, between: Callable[[], tuple[int, int]]) -> None:

@@ -17,7 +17,7 @@ _REORDER_WINDOW: Final = 1024
 """A gap of at most so many words is remembered, so that words of it that come later show as reordered."""
 
 
-class Said(msgspec.Struct):
+class WordsRead(msgspec.Struct):
     """What all channels of one answer share: the tag, the words so far, the first channel's start."""
 
     tag: str | None = None
@@ -32,9 +32,9 @@ class Said(msgspec.Struct):
 
 
 class WordChecker:
-    """The words of one channel, in any pieces; a word is judged when the text behind it shows its end."""
+    """The words of one channel, in any pieces; a word is judged when the text after it shows its end."""
 
-    def __init__(self, report: Report, said: Said, channel: str) -> None:
+    def __init__(self, report: Report, said: WordsRead, channel: str) -> None:
         self._report, self._said, self._channel = report, said, channel
         self._upper = channel == "reasoning"
         self._pending = ""
@@ -171,7 +171,7 @@ class WordChecker:
         due = self._place()
         detour, self._detour = self._detour, None
         if index == due or (self._is_after_torn and index == due + 1):
-            # Behind a torn word comes the word itself or, where only its end was lost, the next one.
+            # After a torn word comes the word itself or, where only its end was lost, the next one.
             self._expect(index)
             self._accept()
             return

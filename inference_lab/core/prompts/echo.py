@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from inference_lab.core.answer.templates import Format
+from inference_lab.core.answer.templates import ChatTemplate
 from inference_lab.core.identity import TEST_ID, TEST_ID_EXPECTED
 from inference_lab.core.json_text import Ends, scan, spaced
 from inference_lab.core.prompts.messages import Call
@@ -33,9 +33,9 @@ class Echo(msgspec.Struct, frozen=True):
         """
         return map(_piece, _PIECE.finditer(self.text.encode("utf-8", "surrogatepass")))
 
-    def completion_tokens(self, style: Format) -> int:
+    def completion_tokens(self, template: ChatTemplate) -> int:
         """Ids of the text and of each call in the format's markup."""
-        return count_tokens(self.text) + sum(count_tokens(style.call(call)) for call in self.tool_calls)
+        return count_tokens(self.text) + sum(count_tokens(template.call(call)) for call in self.tool_calls)
 
 
 def _piece(found: re.Match[bytes]) -> str:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from inference_lab.core.answer.answer import Limits, healthy
-from inference_lab.core.answer.position import restarted
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import restarted
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.answer.writer import Calls
 from inference_lab.core.apis.contract import Api, Completion, Counts, Prompt
 from inference_lab.core.apis.dialects import LAB, Dialect
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Form, StreamWriter
     from inference_lab.core.faults.directive import Fault
-    from inference_lab.core.stream.events import Event, Said, Turn
+    from inference_lab.core.stream.events import Delivered, Event, Turn
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
     """A model as an answer knows it: its spelling, and how long its answers are. See `ServedModel`."""
 
     name: str
-    template: Format = FORMATS["lab"]
+    template: ChatTemplate = FORMATS["lab"]
     dialect: Dialect = LAB
     reasoning_words: int = 0
     answer_words: int | None = None
@@ -96,7 +96,7 @@ def script(
         raise ValueError(reason)
     source = _source_of(asked, fault)
     if fault.incident is not None:
-        words = map(api.text_of, source.endless("text") if fault.incident.words else ())
+        words = map(api.text_of, source.infinite_pieces("text") if fault.incident.words else ())
         events = incident_script(fault.incident, completion, words, delay_ms=fault.given_delay_ms)
     else:
         dialect = asked.dialect_of(fault)
@@ -104,7 +104,7 @@ def script(
         def writer_of(form: Form) -> StreamWriter:
             return api.writer(completion, dialect, form)
 
-        def whole_answer() -> Generator[Turn, None, tuple[bytes, Said]]:
+        def whole_answer() -> Generator[Turn, None, tuple[bytes, Delivered]]:
             plan = source.plan
             counts = Counts(len(prompt.ids), plan.completion_tokens)
             written = whole(plan, counts) if whole else api.whole(body, completion, prompt, plan, counts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from inference_lab.core.faults.death import Close
-from inference_lab.core.stream.events import NOTHING, Break, Head, Long, Said, Stub, Trailers
+from inference_lab.core.stream.events import NOTHING, Break, Delivered, Head, Long, Stub, Trailers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +34,7 @@ class Spelled(NamedTuple):
     """Bytes to put on the wire as they are, and what has been said with them."""
 
     data: bytes
-    said: Said = NOTHING
+    said: Delivered = NOTHING
 
 
 Shown: TypeAlias = "Event | Spelled"

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from inference_lab.core.answer.answer import Limits
     from inference_lab.core.answer.pieces import Channel, Pieces
-    from inference_lab.core.answer.position import Position
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.resume_point import ResumePoint
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.faults.death import Death
@@ -47,8 +47,8 @@ class AnswerSource:
     def __init__(
         self,
         death: Death,
-        template: Format,
-        position: Position,
+        template: ChatTemplate,
+        position: ResumePoint,
         limits: Limits,
         call: CallTarget | None = None,
     ) -> None:
@@ -76,14 +76,14 @@ class AnswerSource:
             context_left=limits.context_left,
         )
 
-    def endless(self, content: str) -> Pieces:
-        """The answer in one channel, without end; where it goes on behind its reasoning, all of it.
+    def infinite_pieces(self, content: str) -> Pieces:
+        """The answer in one channel, without end; where it goes on after its reasoning, all of it.
 
         Raises:
             ValueError: the answer so far has left this channel behind.
         """
         death = self._death
-        # Words in front of the fault point are said whatever the answer's limits are.
+        # Words before the fault point are said whatever the answer's limits are.
         if death.thinks_on and self.plan.pieces.words > words_in(
             int(death.after_chunks), death.tokens_per_frame
         ):
@@ -104,7 +104,7 @@ class AnswerSource:
 class Cut:
     """The answer of `death`, cut at the fault point.
 
-    `frames` content frames stand in front of it, `place` is the piece behind them. `is_whole` says that they are the
+    `frames` content frames stand before it, `place` is the piece after them. `is_whole` says that they are the
     whole answer.
 
     Raises:
@@ -114,7 +114,7 @@ class Cut:
     def __init__(self, death: Death, source: AnswerSource) -> None:
         self._death = death
         self._source = source
-        self.pieces = source.endless(death.content)
+        self.pieces = source.infinite_pieces(death.content)
         self.is_whole = death.after_chunks == ALL
         self.frames = (
             frames_in(self.words, death.tokens_per_frame) if self.is_whole else int(death.after_chunks)
@@ -145,12 +145,12 @@ class Cut:
 
     @property
     def last(self) -> Piece | None:
-        """What the last frame in front of the fault point says, if there is one."""
+        """What the last frame before the fault point says, if there is one."""
         return frame_at(self.pieces, self.frames - 1, self._death.tokens_per_frame) if self.frames else None
 
     @property
     def torn(self) -> Piece:
-        """What the frame behind the fault point says, of which a part may go out."""
+        """What the frame after the fault point says, of which a part may go out."""
         death = self._death
         if self.is_whole:
             piece = next(iter(self.pieces.starting_at(self.place)))
@@ -180,7 +180,7 @@ def frames_in(words: int, tokens_per_frame: int | str) -> int:
 
 
 def frame_at(pieces: Pieces, place: int, tokens_per_frame: int | str) -> Piece:
-    """The piece of frame `place`, without making those in front of it."""
+    """The piece of frame `place`, without making those before it."""
     return next(frames_from(pieces, place, tokens_per_frame))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard, TypeV
 
 from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE, ErrorFields
 from inference_lab.core.faults.silence import beats_behind, hangs_with_beats
-from inference_lab.core.faults.values import Bare
+from inference_lab.core.faults.values import Keyword
 from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
@@ -182,8 +182,8 @@ def _insert_error(frames: Drafts, scene: Scene) -> Drafts:
 def _fields_of(death: Death) -> ErrorFields:
     return ErrorFields(
         DEFAULT_MESSAGE if death.message is None else death.message,
-        DEFAULT_CODE if death.code is None else None if isinstance(death.code, Bare) else death.code,
-        has_code=death.code != Bare("absent"),
+        DEFAULT_CODE if death.code is None else None if isinstance(death.code, Keyword) else death.code,
+        has_code=death.code != Keyword("absent"),
         type=death.type,
     )
 

@@ -41,7 +41,7 @@ class Head(msgspec.Struct, frozen=True):
     closes: bool = False
 
 
-class Said(msgspec.Struct, frozen=True, gc=False):
+class Delivered(msgspec.Struct, frozen=True, gc=False):
     """What has been said once a piece of a stream is out, to a client that reads as an SSE parser does.
 
     Whole content frames, whole words of the answer (one that is said again counts once), `done` by a terminal frame,
@@ -59,15 +59,15 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     hangs: bool = False
     calls: tuple[tuple[int, str], ...] = ()
 
-    def __add__(self, other: Said) -> Said:
+    def __add__(self, other: Delivered) -> Delivered:
         """What both said, the other after this one."""
         both = self.then(other)
         calls = self.calls + other.calls
         return msgspec.structs.replace(both, calls=calls) if calls else both
 
-    def then(self, other: Said) -> Said:
+    def then(self, other: Delivered) -> Delivered:
         """As the sum, without the text of the calls: it costs the same however much has been said."""
-        return Said(
+        return Delivered(
             self.content_frames + other.content_frames,
             self.words + other.words,
             self.done or other.done,
@@ -77,7 +77,7 @@ class Said(msgspec.Struct, frozen=True, gc=False):
             self.hangs or other.hangs,
         )
 
-    def again(self) -> Said:
+    def again(self) -> Delivered:
         """What saying it once more adds."""
         return msgspec.structs.replace(self, words=0, spoken=SILENCE)
 
@@ -87,51 +87,51 @@ class Said(msgspec.Struct, frozen=True, gc=False):
         return self.spoken + Spoken(error=True) if self.unreadable else self.spoken
 
 
-NOTHING: Final = Said()
-SAID_DONE: Final = Said(done=True)
-HANGING: Final = Said(hangs=True)
-UNREADABLE: Final = Said(unreadable=True)
-AN_ERROR: Final = Said(spoken=Spoken(error=True))
+NOTHING: Final = Delivered()
+SAID_DONE: Final = Delivered(done=True)
+HANGING: Final = Delivered(hangs=True)
+UNREADABLE: Final = Delivered(unreadable=True)
+AN_ERROR: Final = Delivered(spoken=Spoken(error=True))
 _TEXT: Final = Spoken(text=True)
 _THOUGHT: Final = Spoken(reasoning=True)
-ONE_WORD: Final = Said(content_frames=1, words=1, spoken=_TEXT)
-ONE_THOUGHT: Final = Said(content_frames=1, words=1, spoken=_THOUGHT)
+ONE_WORD: Final = Delivered(content_frames=1, words=1, spoken=_TEXT)
+ONE_THOUGHT: Final = Delivered(content_frames=1, words=1, spoken=_THOUGHT)
 
 
-def said_of(piece: Piece) -> Said:
+def said_of(piece: Piece) -> Delivered:
     """What a content frame says that carries this piece."""
     if piece.channel == "call":
         is_closed = piece.delta.endswith('"}')  # no word has a quote in it
         spoken = Spoken(calls_begun=int(piece.name is not None), calls_closed=int(is_closed))
         is_told = piece.delta or piece.name is not None
         calls = ((piece.call, piece.delta),) if is_told else ()
-        return Said(content_frames=1, words=piece.words, spoken=spoken, calls=calls)
+        return Delivered(content_frames=1, words=piece.words, spoken=spoken, calls=calls)
     if piece.words == 1:
         return ONE_WORD if piece.channel == "text" else ONE_THOUGHT
-    return Said(1, piece.words, spoken=_TEXT if piece.channel == "text" else _THOUGHT)
+    return Delivered(1, piece.words, spoken=_TEXT if piece.channel == "text" else _THOUGHT)
 
 
-class SaidSoFar:
-    """What has been said by one thing after the other: a sum of `Said` that costs no more the longer it gets."""
+class DeliveredSoFar:
+    """What has been said by one thing after the other: a sum of `Delivered` that costs no more the longer it gets."""
 
-    def __init__(self, begin: Said = NOTHING) -> None:
+    def __init__(self, begin: Delivered = NOTHING) -> None:
         self._said = begin
         self._calls = list(begin.calls)  # beside it: a sum of tuples copies all of them each time
 
-    def add(self, said: Said) -> None:
+    def add(self, said: Delivered) -> None:
         """This comes after what was said before."""
         self._said = self._said.then(said)
         self._calls += said.calls
 
     @property
-    def total(self) -> Said:
+    def total(self) -> Delivered:
         """All of it."""
         return msgspec.structs.replace(self._said, calls=tuple(self._calls)) if self._calls else self._said
 
 
-def said_of_whole(pieces: Pieces, finish: str, usage: bytes) -> Said:
+def said_of_whole(pieces: Pieces, finish: str, usage: bytes) -> Delivered:
     """What a JSON answer says that holds all of these pieces; it has no frames."""
-    told = SaidSoFar(Said(spoken=Spoken(finish=finish), usage=usage))
+    told = DeliveredSoFar(Delivered(spoken=Spoken(finish=finish), usage=usage))
     for part in pieces.segments:
         if isinstance(part, Piece):
             told.add(said_of(part))
@@ -140,13 +140,13 @@ def said_of_whole(pieces: Pieces, finish: str, usage: bytes) -> Said:
                 told.add(said_of(piece))
         elif part.stop is not None and part.stop > part.start:
             spoken = _TEXT if part.channel == "text" else _THOUGHT
-            told.add(Said(words=part.stop - part.start, spoken=spoken))
+            told.add(Delivered(words=part.stop - part.start, spoken=spoken))
     return msgspec.structs.replace(told.total, content_frames=0)
 
 
-def finished(reason: str, usage: bytes | None = None) -> Said:
+def finished(reason: str, usage: bytes | None = None) -> Delivered:
     """What a frame says that carries a finish reason, of which an empty one is none."""
-    return Said(spoken=Spoken(finish=reason or None), usage=usage)
+    return Delivered(spoken=Spoken(finish=reason or None), usage=usage)
 
 
 class Part(Enum):
@@ -173,7 +173,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     data: bytes
     alone: bool = False
-    said: Said = NOTHING
+    said: Delivered = NOTHING
     part: Part = Part.OTHER
 
 
@@ -185,7 +185,7 @@ class Burst(msgspec.Struct, frozen=True, gc=False):
 
     frames: list[bytes]
     every_ms: int = 0
-    said: Said = ONE_WORD
+    said: Delivered = ONE_WORD
     awaited: bool = False
 
 
@@ -195,7 +195,7 @@ class Long(msgspec.Struct, frozen=True, gc=False):
     prefix: bytes
     blanks: int
     suffix: bytes
-    said: Said = NOTHING
+    said: Delivered = NOTHING
 
 
 class Break(msgspec.Struct, frozen=True, gc=False):
@@ -203,7 +203,7 @@ class Break(msgspec.Struct, frozen=True, gc=False):
 
     kind: Literal["no_crlf", "bad_size", "response_inside", "raw"]
     data: bytes = b""
-    said: Said = NOTHING
+    said: Delivered = NOTHING
 
 
 class Stub(msgspec.Struct, frozen=True, gc=False):
@@ -238,7 +238,7 @@ class Torn(msgspec.Struct, frozen=True, gc=False):
     """
 
     data: bytes
-    said: Said
+    said: Delivered
 
 
 class FaultPoint(msgspec.Struct, frozen=True, gc=False):

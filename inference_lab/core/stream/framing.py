@@ -14,13 +14,13 @@ from inference_lab.core.stream.events import (
     TURN,
     TURN_BYTES,
     Break,
+    DeliveredSoFar,
     Draft,
     Event,
     FaultPoint,
     Frame,
     Long,
     Pause,
-    SaidSoFar,
     Torn,
     Turn,
 )
@@ -94,7 +94,7 @@ class _Group:
 
     def __init__(self) -> None:
         self.data: list[bytes] = []
-        self._said = SaidSoFar()
+        self._said = DeliveredSoFar()
         self._new_bytes = 0
 
     def take(self, frame: Frame) -> bool:
@@ -129,7 +129,7 @@ def _pieces(data: bytes, segment: str) -> Iterator[bytes]:
 
 
 def _spaced(pieces: Iterator[Draft], gap_ms: int) -> Iterator[Draft]:
-    """The pieces at least `gap_ms` apart; what that costs is taken off the pauses behind it, up to the fault point."""
+    """The pieces at least `gap_ms` apart; what that costs is taken off the pauses after it, up to the fault point."""
     if not gap_ms:
         yield from pieces
         return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from inference_lab.core.answer.answer import word
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.contract import Prompt
 from inference_lab.core.apis.request import Common, StreamOptions
@@ -40,7 +40,7 @@ _BODY: Final = Common(stream=True, stream_options=StreamOptions(include_usage=Tr
 _MODEL: Final = Model(name="MODEL")
 _DIGITS: Final = "0" * 24
 _PASSED_ON: Final = 4
-"""Words behind a request on which a key of later legs is shown."""
+"""Words after a request on which a key of later legs is shown."""
 
 Value: TypeAlias = dict[str, object]
 

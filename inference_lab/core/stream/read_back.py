@@ -14,7 +14,7 @@ from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.oracle.reader import Facts, Reader
 from inference_lab.core.oracle.sse import Events
 from inference_lab.core.oracle.verdict import Report
-from inference_lab.core.stream.events import NOTHING, Said
+from inference_lab.core.stream.events import NOTHING, Delivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,7 +32,7 @@ class Heard(msgspec.Struct, frozen=True):
     how it ends.
     """
 
-    said: tuple[Said, ...]
+    said: tuple[Delivered, ...]
     letters: str | None = None
     start: int = 0
     are_words: bool = True
@@ -62,19 +62,19 @@ def heard_in(blocks: Sequence[bytes], blanks: int, sample: str) -> Heard:
     return Heard(said, letters, start, are_words and is_readable, is_readable)
 
 
-def said_in(blocks: Iterable[bytes]) -> tuple[Said, ...]:
+def said_in(blocks: Iterable[bytes]) -> tuple[Delivered, ...]:
     """What each block of a body says."""
     return _read(blocks)[1]
 
 
 @lru_cache(maxsize=256)  # most deaths have the same few
-def said_by_error(block: bytes, *, is_first: bool) -> Said:
+def said_by_error(block: bytes, *, is_first: bool) -> Delivered:
     """What an error says; `is_first`: in its body, so that a raw one is what the body seems to be."""
     before = () if is_first else (b":\n\n",)
     return said_in((*before, block))[-1]
 
 
-def _read(blocks: Iterable[bytes], start: int = 0) -> tuple[Reader, tuple[Said, ...]]:
+def _read(blocks: Iterable[bytes], start: int = 0) -> tuple[Reader, tuple[Delivered, ...]]:
     reader = Reader(start=start)
     states = [_Standing(reader.facts, reader.answer.error)]
     for block in blocks:
@@ -96,8 +96,8 @@ class _Standing(msgspec.Struct, frozen=True):
     facts: Facts
     error: bool
 
-    def since(self, before: _Standing, *, is_lasting: bool) -> Said:
-        """What has been said behind what was said before."""
+    def since(self, before: _Standing, *, is_lasting: bool) -> Delivered:
+        """What has been said after what was said before."""
         now, then = self.facts, before.facts
         is_new_error = self.error and not before.error
         spoken = Spoken(
@@ -110,7 +110,7 @@ class _Standing(msgspec.Struct, frozen=True):
             now.spoken.calls_empty - then.spoken.calls_empty,
         )
         has_usage = now.usage is not None and now.usage != then.usage
-        said = Said(
+        said = Delivered(
             now.content_frames - then.content_frames,
             now.words - then.words,
             now.done and not then.done,

@@ -24,13 +24,13 @@ from inference_lab.core.stream.events import (
     Await,
     BodyEnd,
     Burst,
+    Delivered,
     Draft,
     Event,
     FaultPoint,
     Frame,
     Head,
     Pause,
-    Said,
     Stub,
     Torn,
     Trailers,
@@ -383,7 +383,7 @@ def _stream_head(dialect: Dialect) -> Head:
 
 def echo_script(
     writer: StreamWriter,
-    contents: Iterable[tuple[bytes, Said]],
+    contents: Iterable[tuple[bytes, Delivered]],
     finish: str,
     counts: Counts,
     *,

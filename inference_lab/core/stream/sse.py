@@ -70,7 +70,7 @@ def is_read(frame: bytes, size: int) -> bool:
 
 
 def check_torn(frame: bytes, death: Death, number: int) -> None:
-    """Refuse a tear that the frame, as it is going to be spelled behind `number` events, has no room for.
+    """Refuse a tear that the frame, as it is going to be spelled after `number` events, has no room for.
 
     Raises:
         ValueError: see `torn`.
@@ -113,7 +113,7 @@ class _Speller:
         self._field = b"data: " if death.space else b"data:"
 
     def before(self) -> bytes:
-        """What stands in front of the next block."""
+        """What stands before the next block."""
         death, eol = self.death, self.eol
         if self._begun:
             return (_COMMENT + eol) * death.comments + eol if death.comments else b""

@@ -106,7 +106,7 @@ def _check_leg(death: Death, _: StreamWriter, cut: Cut) -> None:
 
 
 def _check_first_frames(death: Death, writer: StreamWriter, cut: Cut) -> None:
-    """What acts on the frames in front of the fault point needs one."""
+    """What acts on the frames before the fault point needs one."""
     has_opening = writer.has_opening and death.at != "head"
     if has_opening or (cut.frames and death.at == "frames"):
         return

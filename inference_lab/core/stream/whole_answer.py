@@ -10,8 +10,18 @@ import msgspec
 from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE
 from inference_lab.core.faults.death import HEALTHY, OPENED_KEYS, Death, at_defaults
 from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
-from inference_lab.core.faults.values import Bare
-from inference_lab.core.stream.events import AN_ERROR, NOTHING, BodyEnd, Event, Frame, Head, Part, Said, Turn
+from inference_lab.core.faults.values import Keyword
+from inference_lab.core.stream.events import (
+    AN_ERROR,
+    NOTHING,
+    BodyEnd,
+    Delivered,
+    Event,
+    Frame,
+    Head,
+    Part,
+    Turn,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +29,7 @@ if TYPE_CHECKING:
     from inference_lab.core.apis.contract import StreamWriter
     from inference_lab.core.apis.dialects import Dialect
 
-Whole: TypeAlias = Callable[[], Generator[Turn, None, tuple[bytes, Said]]]
+Whole: TypeAlias = Callable[[], Generator[Turn, None, tuple[bytes, Delivered]]]
 """Makes the JSON of an answer that is not streamed, and what it says, in turns."""
 
 _JSON_TYPE: Final = b"application/json"
@@ -37,7 +47,7 @@ def answered(death: Death, writer: StreamWriter, whole: Whole) -> Iterator[Event
     beat = writer.empty() if block is None else Frame(block, part=Part.PING)
     yield from silence(death, death.ttft_ms, beat)
     if body:
-        # Behind a heartbeat it is a line that is no field, which a reader of events passes over.
+        # After a heartbeat it is a line that is no field, which a reader of events passes over.
         yield Frame(body, said=NOTHING if beats_in(death, death.ttft_ms) else told)
     yield from beats_behind(death, beat)
 
@@ -51,7 +61,7 @@ def _whole_head(death: Death, kind: bytes, size: int) -> Head:
     return Head(death.status, tuple(headers), "none" if content_length is None else "length", content_length)
 
 
-def _body(death: Death, whole: Whole) -> Generator[Turn, None, tuple[bytes, bytes, Said]]:
+def _body(death: Death, whole: Whole) -> Generator[Turn, None, tuple[bytes, bytes, Delivered]]:
     """Its content type, its bytes and what it says."""
     if death.status != HEALTHY.status:
         if death.body == "html":
@@ -84,8 +94,8 @@ def _error_json(death: Death, *, nested: bool) -> bytes:
     }
     if nested:
         error["param"] = None
-    if not (isinstance(code, Bare) and code.word == "absent"):
-        error["code"] = None if isinstance(code, Bare) else code
+    if not (isinstance(code, Keyword) and code.word == "absent"):
+        error["code"] = None if isinstance(code, Keyword) else code
     return msgspec.json.encode({"error": error} if nested else error)
 
 

@@ -64,7 +64,7 @@ class LabChannel(Connection):
     _idle_slot: int | None = None
 
     def rawDataReceived(self, data: bytes) -> None:  # noqa: N802 - Twisted's name
-        """A body, or what the client pipelines behind an unfinished response: kept up to a limit."""
+        """A body, or what the client pipelines after an unfinished response: kept up to a limit."""
         if not self._handlingRequest:
             super().rawDataReceived(data)
             return
@@ -93,7 +93,7 @@ class LabChannel(Connection):
         request.receive(self._command, self._path, self._version)
 
     def _count_pipelined(self) -> None:
-        """Count what is pipelined among all bodies under way; no 503 can be said in front of the answer."""
+        """Count what is pipelined among all bodies under way; no 503 can be said before the answer."""
         if len(self._dataBuffer) == 1:  # the rest of the read that brought the request
             self._pipelined_bytes = len(self._dataBuffer[0])
         bodies = self.site.bodies
@@ -139,7 +139,7 @@ class LabChannel(Connection):
                 self._count_pipelined()
 
     def _arrives(self, data: bytes) -> None:
-        if data not in {b"", b"\r\n"}:  # the empty line that some clients send behind a body
+        if data not in {b"", b"\r\n"}:  # the empty line that some clients send after a body
             self._is_arriving = True
             self.site.arrivals.begin(self)
 
@@ -237,13 +237,13 @@ class LabChannel(Connection):
     def connectionMade(self) -> None:  # noqa: N802 - Twisted's name
         """Count the connection, and keep it in reach."""
         super().connectionMade()
-        self.site.tally.connections += 1
+        self.site.counters.connections += 1
         self.site.connections.add(self)
         self.site.arrivals.begin(self)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:  # noqa: N802 - Twisted's name
-        """Leave no timer behind."""
-        self.site.tally.connections -= 1
+        """Leave no timer after."""
+        self.site.counters.connections -= 1
         self._let_go()
         self.site.arrivals.end(self)
         self.site.gone(self)
@@ -279,7 +279,7 @@ class LabSite(Site, server.Site):
         self._emptied: Deferred[None] | None = None
 
     def reset_all(self) -> Deferred[None]:
-        """Reset every connection there is, behind a closed port; fires once the last of them is gone."""
+        """Reset every connection there is, after a closed port; fires once the last of them is gone."""
         self._emptied = emptied = Deferred[None]()
         for channel in list(self.connections):
             abort(channel.transport)

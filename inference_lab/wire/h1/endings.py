@@ -88,7 +88,7 @@ class TcpEnding:
         self._guard: IDelayedCall | None = None
 
     def over(self) -> None:
-        """Leave nothing behind."""
+        """Leave nothing after."""
         self._request = None
         if self._drain is not None:
             self._drain.stop()

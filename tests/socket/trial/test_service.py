@@ -16,12 +16,12 @@ from inference_lab.web.app import Lab
 from inference_lab.web.metrics_page import MetricsPage
 from inference_lab.web.served import Served, ServedModels
 from inference_lab.web.turn import Turns
+from inference_lab.wire.counters import ModelCounters, RequestCounters
 from inference_lab.wire.engine_driver import ConstantLatency
 from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer
 from inference_lab.wire.streams import Streams
-from inference_lab.wire.tally import ModelTally, Tally
 from tests.support.memory import HalfClosing, TurnClock, body_of
 
 CONFIG = 'model = "llama-3.1-8b-instruct"\nname = "m"\n[latency]\nttft_ms = 250\nitl_ms = 125\n'
@@ -47,7 +47,7 @@ class ServiceTests(SynchronousTestCase):
         pacer = Pacer(self.clock, self.clock.seconds)
         endings = Endings(pacer, flush_grace_us=25_000, linger_us=30_000_000)
         engine = ConstantLatency(pacer, ttft_us=round(TTFT_S * 1e6), itl_us=round(ITL_S * 1e6))
-        served = [Served(model, engine, ModelTally(model.name)) for model in load(str(path), None).models]
+        served = [Served(model, engine, ModelCounters(model.name)) for model in load(str(path), None).models]
         models = ServedModels(served)
         streams = Streams(pacer, reader_timeout_us=300_000_000)
         attempts = Attempts()
@@ -57,7 +57,7 @@ class ServiceTests(SynchronousTestCase):
             wall_seconds=lambda: 1_800_000_000.5,
             random_digits=lambda: "f" * 24,
         )
-        metrics = MetricsPage(pacer, Tally(), streams, served, None)
+        metrics = MetricsPage(pacer, RequestCounters(), streams, served, None)
         lab = Lab(Turns(models, streams, directives=True), answers, metrics)
         site = LabSite(lab.resource(), endings=endings, max_body_bytes=10_000, reactor=self.clock)
         channel = site.buildProtocol(IPv4Address("TCP", "127.0.0.1", 1))

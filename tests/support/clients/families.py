@@ -24,7 +24,7 @@ _PARAMETERS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Delivered:
     """An answer so far as chat deltas tell it; `arguments` is None where no call has been announced."""
 
     reasoning: str = ""
@@ -44,7 +44,7 @@ class Family:
     end_call: str
     prompt_opens: bool = False
 
-    def raw(self, said: Said, *, thinking: bool) -> str:
+    def raw(self, said: Delivered, *, thinking: bool) -> str:
         """The text that the model must have written for a client to have seen this."""
         text = ""
         if said.reasoning:
@@ -54,14 +54,14 @@ class Family:
             text += (self.end_think if opened else "") + said.content
         return text if said.arguments is None else text + self._raw_call(said.name, said.arguments)
 
-    def said(self, raw: str, *, thinking: bool) -> Said:
+    def said(self, raw: str, *, thinking: bool) -> Delivered:
         """What a client is to see of a text that ends at no place inside markup but in a call."""
-        said = Said()
+        said = Delivered()
         if self.prompt_opens and thinking:
             raw = self.think + raw
         if raw.startswith(self.think):
             reasoning, closed, raw = raw.removeprefix(self.think).partition(self.end_think)
-            said = Said(reasoning)
+            said = Delivered(reasoning)
             if not closed:
                 return said
         content, opened, call = raw.partition(self.call)
@@ -81,7 +81,7 @@ class Family:
         key, _, text = arguments.removeprefix('{"').partition('": "')
         return opening + _PARAMETER.format(key, "true") + json.loads(f'"{text}"')
 
-    def _with_call(self, said: Said, call: str) -> Said:
+    def _with_call(self, said: Delivered, call: str) -> Delivered:
         if not self.prompt_opens:
             name, opened, arguments = call.partition(_OPEN_ARGUMENTS)
             if opened:

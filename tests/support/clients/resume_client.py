@@ -13,7 +13,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.support.clients.families import Family, Said
+from tests.support.clients.families import Delivered, Family
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -62,7 +62,7 @@ class Answer:
     """The copy of what has been passed on. `raw` is its text as the model must have written it."""
 
     head: dict[str, Any] = field(default_factory=dict)
-    said: Said = field(default_factory=Said)
+    said: Delivered = field(default_factory=Delivered)
     raw: str = ""
     role: bool = False
     finish: str = ""
@@ -135,7 +135,7 @@ class ResumeClient:
                     name or function.get("name", ""),
                     (arguments or "") + function.get("arguments", ""),
                 )
-            answer.said = Said(
+            answer.said = Delivered(
                 said.reasoning + (delta.get("reasoning_content") or delta.get("reasoning") or ""),
                 said.content + (delta.get("content") or ""),
                 name,
@@ -301,7 +301,7 @@ def counts(prompt: int, completion: int) -> dict[str, int]:
     }
 
 
-def deltas(before: Said, after: Said, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def deltas(before: Delivered, after: Delivered, head: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """What a chat client is still to hear."""
     for key, old, new in (
         ("reasoning_content", before.reasoning, after.reasoning),

@@ -8,21 +8,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy, word
+from inference_lab.core.answer.cursor import Cursor
 from inference_lab.core.answer.pieces import Channel, Piece, Run, fit
-from inference_lab.core.answer.place import Place
-from inference_lab.core.answer.position import Position
+from inference_lab.core.answer.resume_point import ResumePoint
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.answer.writer import Plan
 from inference_lab.core.prompts.messages import CallTarget
 from inference_lab.core.tokens import encode
 
 LAB = FORMATS["lab"]
-FRESH = Position(key=0, tag="qu", proper="", region="", place=Place("start"))
-THINKING = Position(key=0, tag="qu", proper="", region="", place=Place("reasoning"))
+FRESH = ResumePoint(key=0, tag="qu", proper="", region="", place=Cursor("start"))
+THINKING = ResumePoint(key=0, tag="qu", proper="", region="", place=Cursor("reasoning"))
 
 
 def first(
-    count: int, channel: Channel, position: Position = FRESH, call: CallTarget | None = None
+    count: int, channel: Channel, position: ResumePoint = FRESH, call: CallTarget | None = None
 ) -> list[Piece]:
     return list(islice(fault_pieces(LAB, position, channel, call=call), count))
 

@@ -52,35 +52,37 @@ def texts(lab: MemoryLab, model: str, fault: str | None, **more: Any) -> list[st
     return [choice["text"] for choice in choices(lab, COMPLETIONS, model, fault, **more)]
 
 
-def opening(style: str, name: str = "get_current_weather", key: str = "location") -> str:
-    return OPEN[style].replace("NAME", name).replace("KEY", key)
+def opening(template: str, name: str = "get_current_weather", key: str = "location") -> str:
+    return OPEN[template].replace("NAME", name).replace("KEY", key)
 
 
-@pytest.mark.parametrize("style", FORMATS)
-def test_the_raw_text_of_a_second_call_that_dies_open(lab: MemoryLab, style: str) -> None:
-    got = texts(lab, style, "cut_between_frames;after_chunks=8;content=tool_call_parallel")
+@pytest.mark.parametrize("template", FORMATS)
+def test_the_raw_text_of_a_second_call_that_dies_open(lab: MemoryLab, template: str) -> None:
+    got = texts(lab, template, "cut_between_frames;after_chunks=8;content=tool_call_parallel")
     assert got == [
-        BEFORE[style] + opening(style),
-        *("qu0000", " qu0001", " qu0002" + CLOSE[style]),
-        BETWEEN[style] + opening(style),
+        BEFORE[template] + opening(template),
+        *("qu0000", " qu0001", " qu0002" + CLOSE[template]),
+        BETWEEN[template] + opening(template),
         *("qu0000", " qu0001", " qu0002"),
     ]
 
 
-@pytest.mark.parametrize("style", FORMATS)
+@pytest.mark.parametrize("template", FORMATS)
 @pytest.mark.parametrize("frames", [3, 4])
-def test_the_raw_text_of_a_call_that_the_last_frame_closes(lab: MemoryLab, style: str, frames: int) -> None:
-    got = texts(lab, style, f"cut_between_frames;after_chunks={frames};content=tool_call_complete")
+def test_the_raw_text_of_a_call_that_the_last_frame_closes(
+    lab: MemoryLab, template: str, frames: int
+) -> None:
+    got = texts(lab, template, f"cut_between_frames;after_chunks={frames};content=tool_call_complete")
     words = ["qu0000", " qu0001", " qu0002"][: frames - 1]
-    words[-1] += CLOSE[style] + BEHIND[style]
-    assert got == [BEFORE[style] + opening(style), *words]
+    words[-1] += CLOSE[template] + BEHIND[template]
+    assert got == [BEFORE[template] + opening(template), *words]
 
 
 def call(index: int, **function: str) -> dict[str, Any]:
     return {"index": index, "function": function}
 
 
-@pytest.mark.parametrize("model", [*FORMATS, *(f"{style}-thinks" for style in FORMATS)])
+@pytest.mark.parametrize("model", [*FORMATS, *(f"{template}-thinks" for template in FORMATS)])
 @pytest.mark.parametrize("frames", [5, 6])
 def test_the_deltas_of_a_second_call_that_dies_open(lab: MemoryLab, model: str, frames: int) -> None:
     fault = f"cut_between_frames;after_chunks={frames};content=tool_call_parallel"
@@ -99,37 +101,37 @@ def test_the_deltas_of_a_second_call_that_dies_open(lab: MemoryLab, model: str, 
     ]
 
 
-@pytest.mark.parametrize("style", FORMATS)
-def test_a_frame_torn_behind_them_is_the_second_calls(lab: MemoryLab, style: str) -> None:
+@pytest.mark.parametrize("template", FORMATS)
+def test_a_frame_torn_behind_them_is_the_second_calls(lab: MemoryLab, template: str) -> None:
     got = lab.exchange(
         CHAT,
-        {"model": style, "stream": True, "messages": [{"role": "user", "content": "p266"}]},
+        {"model": template, "stream": True, "messages": [{"role": "user", "content": "p266"}]},
         {"x-inference-lab-fault": "cut_mid_frame;utf8=true;after_chunks=5;content=tool_call_parallel"},
     )
     assert b'"tool_calls":[{"index":1,' in got.body.rpartition(b"data: ")[2]
     assert got.body.endswith(b"0001\xc3")
 
 
-@pytest.mark.parametrize("style", FORMATS)
-def test_a_leg_behind_a_second_call_ends_it_and_the_splice_is_right(lab: MemoryLab, style: str) -> None:
-    died = "".join(texts(lab, style, "cut_between_frames;after_chunks=8;content=tool_call_parallel"))
-    rest = texts(lab, style, None, prompt="p266" + died)
+@pytest.mark.parametrize("template", FORMATS)
+def test_a_leg_behind_a_second_call_ends_it_and_the_splice_is_right(lab: MemoryLab, template: str) -> None:
+    died = "".join(texts(lab, template, "cut_between_frames;after_chunks=8;content=tool_call_parallel"))
+    rest = texts(lab, template, None, prompt="p266" + died)
     assert rest[0] == " qu0003"
-    assert rest[-2] == " qu0015é" + CLOSE[style] + BEHIND[style]
+    assert rest[-2] == " qu0015é" + CLOSE[template] + BEHIND[template]
     verdict = verify(
         json.dumps({"choices": [{"text": died + "".join(rest), "finish_reason": "stop"}]}).encode()
     )
     assert (verdict.outcome, verdict.words) == ("whole", {"call": 19}), verdict
 
 
-@pytest.mark.parametrize("style", FORMATS)
-def test_a_leg_inside_a_call_closes_it_and_opens_the_next(lab: MemoryLab, style: str) -> None:
-    begun = "p266" + BEFORE[style] + opening(style) + "qu0000 qu0001"
-    got = texts(lab, style, "reset;after_chunks=5;content=tool_call_parallel", prompt=begun)
-    second = BETWEEN[style] + opening(style)
-    assert got == [" qu0002", " qu0003", " qu0004" + CLOSE[style], second, "qu0000"]
-    whole = texts(lab, style, "reset;after_chunks=3;content=tool_call_complete", prompt=begun)
-    assert whole == [" qu0002", " qu0003", " qu0004" + CLOSE[style] + BEHIND[style]]
+@pytest.mark.parametrize("template", FORMATS)
+def test_a_leg_inside_a_call_closes_it_and_opens_the_next(lab: MemoryLab, template: str) -> None:
+    begun = "p266" + BEFORE[template] + opening(template) + "qu0000 qu0001"
+    got = texts(lab, template, "reset;after_chunks=5;content=tool_call_parallel", prompt=begun)
+    second = BETWEEN[template] + opening(template)
+    assert got == [" qu0002", " qu0003", " qu0004" + CLOSE[template], second, "qu0000"]
+    whole = texts(lab, template, "reset;after_chunks=3;content=tool_call_complete", prompt=begun)
+    assert whole == [" qu0002", " qu0003", " qu0004" + CLOSE[template] + BEHIND[template]]
 
 
 def test_the_legs_of_a_list_begin_behind_the_words_of_both_calls() -> None:
@@ -146,7 +148,7 @@ def test_the_legs_of_a_list_begin_behind_the_words_of_both_calls() -> None:
 
 @pytest.mark.parametrize("dialect", ["openai", "vllm", "dynamo", "openrouter"])
 def test_whole_calls_are_whole_to_the_oracle_in_every_dialect(lab: MemoryLab, dialect: str) -> None:
-    for style in FORMATS:
+    for template in FORMATS:
         for path in (CHAT, COMPLETIONS):
             own = (
                 {"prompt": "p266"}
@@ -156,7 +158,7 @@ def test_whole_calls_are_whole_to_the_oracle_in_every_dialect(lab: MemoryLab, di
             fault = (
                 f"ok;after_chunks=5;content=tool_call_complete;finish=tool_calls;dialect={dialect};delay_ms=0"
             )
-            body = {"model": style, "stream": True, "stream_options": {"include_usage": True}, **own}
+            body = {"model": template, "stream": True, "stream_options": {"include_usage": True}, **own}
             verdict = verify(lab.exchange(path, body, {"x-inference-lab-fault": fault}).body, tokens=4)
             assert (verdict.outcome, verdict.finish) == ("whole", "tool_calls"), verdict
 

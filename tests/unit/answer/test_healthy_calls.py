@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.answer.writer import CALL_WORDS, Calls, Plan
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
@@ -28,17 +28,17 @@ TOOLS = [
 TARGETS = tuple(targets_of(TOOLS))
 REQUIRED = {"required": TARGETS, "named": TARGETS[1:2], "not ASCII": TARGETS[2:]}
 ASKED = [Message("user", "hello")]
-STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+STYLES = pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 THINKING = pytest.mark.parametrize("thinking", [False, True], ids=["plain", "thinking"])
 COUNTS = pytest.mark.parametrize("count", [1, 3])
 
 
-def prompt_of(style: Format, *, thinking: bool = False) -> str:
-    return style.render(ASKED, TOOLS, thinking=thinking)
+def prompt_of(template: ChatTemplate, *, thinking: bool = False) -> str:
+    return template.render(ASKED, TOOLS, thinking=thinking)
 
 
 def rest(
-    style: Format,
+    template: ChatTemplate,
     prompt: str,
     calls: Calls,
     *,
@@ -48,8 +48,8 @@ def rest(
 ) -> Plan:
     reasoning = REASONING if thinking else 0
     return healthy(
-        style,
-        locate(style, prompt, is_raw=not chat),
+        template,
+        locate(template, prompt, is_raw=not chat),
         reasoning_words=reasoning,
         max_tokens=max_tokens,
         calls=calls,
@@ -78,20 +78,20 @@ def spoken(plan: Plan) -> tuple[str, dict[int, str], dict[int, str]]:
 @COUNTS
 @pytest.mark.parametrize("required", REQUIRED.values(), ids=REQUIRED)
 def test_an_answer_that_must_call_a_tool_is_its_calls(
-    style: Format, thinking: bool, count: int, required: tuple[object, ...]
+    template: ChatTemplate, thinking: bool, count: int, required: tuple[object, ...]
 ) -> None:
-    prompt = prompt_of(style, thinking=thinking)
+    prompt = prompt_of(template, thinking=thinking)
     calls = Calls(count, tuple(target for target in TARGETS if target in required))
-    plan = rest(style, prompt, calls, thinking=thinking, chat=True)
+    plan = rest(template, prompt, calls, thinking=thinking, chat=True)
     reasoning, names, arguments = spoken(plan)
-    tag = locate(style, prompt).tag
+    tag = locate(template, prompt).tag
     called = calls.required[0]
     said = "".join(f"{' ' * bool(i)}{tag}{i:04d}{'é' * (i % 8 == 7)}" for i in range(CALL_WORDS))
     assert names == dict.fromkeys(range(count), called.name)
     assert arguments == dict.fromkeys(range(count), f'{{"{called.key}": "{said}"}}')
     assert reasoning.count(" ") == (REASONING - 1 if thinking else 0)
     assert plan.finish == "tool_calls"
-    on_completions = rest(style, prompt, calls, thinking=thinking)
+    on_completions = rest(template, prompt, calls, thinking=thinking)
     assert (raw(on_completions), on_completions.finish) == (raw(plan), "stop")
     assert plan.completion_tokens == len(encode(raw(plan))) == on_completions.completion_tokens
     assert plan.pieces.words == count * CALL_WORDS + REASONING * thinking
@@ -102,19 +102,19 @@ def test_an_answer_that_must_call_a_tool_is_its_calls(
 @COUNTS
 @pytest.mark.parametrize("required", REQUIRED.values(), ids=REQUIRED)
 def test_calls_go_on_at_the_exact_character(
-    style: Format, thinking: bool, count: int, required: tuple[object, ...]
+    template: ChatTemplate, thinking: bool, count: int, required: tuple[object, ...]
 ) -> None:
     """Once a call has its name, a leg that does not say `tool_choice` goes on in the same way."""
-    prompt = prompt_of(style, thinking=thinking)
+    prompt = prompt_of(template, thinking=thinking)
     calls = Calls(count, tuple(target for target in TARGETS if target in required))
-    whole = raw(rest(style, prompt, calls, thinking=thinking))
+    whole = raw(rest(template, prompt, calls, thinking=thinking))
     named = whole.index(calls.required[0].name) + len(calls.required[0].name)
     for cut in range(len(whole) + 1):
-        position = locate(style, prompt + whole[:cut])
+        position = locate(template, prompt + whole[:cut])
         if position.trapped:
             continue
         for asked in (calls, Calls(count))[: 1 + (cut >= named)]:
-            plan = rest(style, prompt + whole[:cut], asked, thinking=thinking)
+            plan = rest(template, prompt + whole[:cut], asked, thinking=thinking)
             assert whole[:cut] + raw(plan) == whole
             assert (plan.finish, plan.completion_tokens) == (
                 "stop",
@@ -125,21 +125,23 @@ def test_calls_go_on_at_the_exact_character(
 @STYLES
 @THINKING
 @COUNTS
-def test_a_leg_after_any_piece_adds_up_to_the_whole(style: Format, thinking: bool, count: int) -> None:
-    prompt = prompt_of(style, thinking=thinking)
+def test_a_leg_after_any_piece_adds_up_to_the_whole(
+    template: ChatTemplate, thinking: bool, count: int
+) -> None:
+    prompt = prompt_of(template, thinking=thinking)
     calls = Calls(count, TARGETS)
-    whole = rest(style, prompt, calls, thinking=thinking)
+    whole = rest(template, prompt, calls, thinking=thinking)
     for said in accumulate(piece.raw for piece in whole.pieces):
-        leg = rest(style, prompt + said, calls, thinking=thinking)
+        leg = rest(template, prompt + said, calls, thinking=thinking)
         assert len(encode(said)) + leg.completion_tokens == whole.completion_tokens
 
 
 @STYLES
-def test_words_that_were_said_come_first_then_the_call(style: Format) -> None:
+def test_words_that_were_said_come_first_then_the_call(template: ChatTemplate) -> None:
     """A leg behind content, a torn word included, that must call a tool."""
-    prompt = prompt_of(style)
+    prompt = prompt_of(template)
     for said in ("ab0000 ab0001", "ab0000 ab00"):
-        plan = rest(style, prompt + said, Calls(1, TARGETS), chat=True)
+        plan = rest(template, prompt + said, Calls(1, TARGETS), chat=True)
         assert spoken(plan)[1] == {0: "find_it"}
         channels = [piece.channel for piece in plan.pieces]
         assert channels == ["text"] * (said != "ab0000 ab0001") + ["call"] * (CALL_WORDS + 1)
@@ -147,14 +149,16 @@ def test_words_that_were_said_come_first_then_the_call(style: Format) -> None:
 
 @STYLES
 @COUNTS
-def test_a_prompt_without_a_marker_goes_on_from_the_first_whole_word(style: Format, count: int) -> None:
+def test_a_prompt_without_a_marker_goes_on_from_the_first_whole_word(
+    template: ChatTemplate, count: int
+) -> None:
     prompt = "Once upon a time"
     calls = Calls(count, TARGETS)
-    whole = raw(rest(style, prompt, calls))
+    whole = raw(rest(template, prompt, calls))
     first = whole.index("0000") + 4
     for cut in range(first, len(whole) + 1):
-        if not locate(style, prompt + whole[:cut]).trapped:
-            assert whole[:cut] + raw(rest(style, prompt + whole[:cut], calls)) == whole
+        if not locate(template, prompt + whole[:cut]).trapped:
+            assert whole[:cut] + raw(rest(template, prompt + whole[:cut], calls)) == whole
 
 
 def message(calls: list[tuple[str, str]], reasoning: str = "") -> Message:
@@ -166,21 +170,21 @@ def message(calls: list[tuple[str, str]], reasoning: str = "") -> Message:
 @THINKING
 @COUNTS
 def test_a_chat_s_calls_go_on_at_the_exact_character_of_their_arguments(
-    style: Format, thinking: bool, count: int
+    template: ChatTemplate, thinking: bool, count: int
 ) -> None:
     """From a prefill with the calls so far. In `dsv4` arguments can be left open only inside a string."""
     calls = Calls(count, TARGETS[1:2])
-    whole = rest(style, prompt_of(style, thinking=thinking), calls, thinking=thinking, chat=True)
+    whole = rest(template, prompt_of(template, thinking=thinking), calls, thinking=thinking, chat=True)
     reasoning, names, arguments = spoken(whole)
     start = arguments[0].index(': "') + 3
     for number in range(count):
         due = arguments[number]
         before = [(names[place], arguments[place]) for place in range(number)]
-        for cut in (*((0,) if style.json_key_close else range(start)), *range(start, len(due) + 1)):
+        for cut in (*((0,) if template.json_key_close else range(start)), *range(start, len(due) + 1)):
             last = message([*before, (names[number], due[:cut])], reasoning)
-            prompt = style.render([*ASKED, last], TOOLS, thinking=thinking)
+            prompt = template.render([*ASKED, last], TOOLS, thinking=thinking)
             for asked in (calls, Calls(count)):
-                plan = rest(style, prompt, asked, thinking=thinking, chat=True)
+                plan = rest(template, prompt, asked, thinking=thinking, chat=True)
                 _, later_names, later = spoken(plan)
                 assert due[:cut] + later.pop(number, "") == due
                 assert later_names == {place: names[place] for place in range(number + 1, count)}
@@ -189,15 +193,15 @@ def test_a_chat_s_calls_go_on_at_the_exact_character_of_their_arguments(
 
 
 @STYLES
-def test_fewer_calls_than_there_are_already_are_only_brought_to_their_end(style: Format) -> None:
-    prompt = prompt_of(style)
-    whole = raw(rest(style, prompt, Calls(3, TARGETS)))
+def test_fewer_calls_than_there_are_already_are_only_brought_to_their_end(template: ChatTemplate) -> None:
+    prompt = prompt_of(template)
+    whole = raw(rest(template, prompt, Calls(3, TARGETS)))
     second = whole.index("find_it", whole.index("find_it") + 1)
     cut = whole.index("0009", second)
-    plan = rest(style, prompt + whole[:cut], Calls(1))
+    plan = rest(template, prompt + whole[:cut], Calls(1))
     told = raw(plan)
-    assert whole[:cut] + told == raw(rest(style, prompt, Calls(2, TARGETS)))
-    assert raw(rest(style, prompt + whole[:cut] + told, Calls(2, TARGETS))) == ""
+    assert whole[:cut] + told == raw(rest(template, prompt, Calls(2, TARGETS)))
+    assert raw(rest(template, prompt + whole[:cut] + told, Calls(2, TARGETS))) == ""
 
 
 @STYLES
@@ -205,20 +209,20 @@ def test_fewer_calls_than_there_are_already_are_only_brought_to_their_end(style:
 @COUNTS
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_limit_cuts_calls_anywhere_with_length(
-    style: Format, thinking: bool, count: int, chat: bool
+    template: ChatTemplate, thinking: bool, count: int, chat: bool
 ) -> None:
-    prompt = prompt_of(style, thinking=thinking)
+    prompt = prompt_of(template, thinking=thinking)
     calls = Calls(count, TARGETS)
-    whole = rest(style, prompt, calls, thinking=thinking, chat=chat)
+    whole = rest(template, prompt, calls, thinking=thinking, chat=chat)
     text = raw(whole)
     for limit in range(1, whole.completion_tokens + 2):
-        plan = rest(style, prompt, calls, thinking=thinking, chat=chat, max_tokens=limit)
+        plan = rest(template, prompt, calls, thinking=thinking, chat=chat, max_tokens=limit)
         said = raw(plan) + plan.unseen
         assert text.startswith(said)
         assert 0 < plan.completion_tokens == len(encode(said)) <= limit
         assert plan.finish == ("length" if limit < whole.completion_tokens else whole.finish)
-        leg = rest(style, prompt + said, calls, thinking=thinking)
-        assert locate(style, prompt + said).trapped or said + raw(leg) == text
+        leg = rest(template, prompt + said, calls, thinking=thinking)
+        assert locate(template, prompt + said).trapped or said + raw(leg) == text
 
 
 PIECES = (
@@ -239,9 +243,9 @@ PIECES = (
 def test_any_region_is_answered_with_calls(
     marker: str, region: str, count: int, chat: bool, limit: int | None
 ) -> None:
-    for style in FORMATS.values():
+    for template in FORMATS.values():
         for calls in (Calls(count), Calls(count, TARGETS)):
-            plan = rest(style, marker + region, calls, chat=chat, max_tokens=limit)
+            plan = rest(template, marker + region, calls, chat=chat, max_tokens=limit)
             told = sum(piece.token_count for piece in plan.pieces) + plan.unseen_tokens
             assert plan.completion_tokens == told
             assert all(piece.token_count == len(encode(piece.raw)) for piece in plan.pieces)
@@ -249,7 +253,7 @@ def test_any_region_is_answered_with_calls(
                 calls.required
                 and plan.finish != "length"
                 and chat
-                and not locate(style, marker + region).trapped
+                and not locate(template, marker + region).trapped
             ):
                 assert plan.finish == "tool_calls"
 
@@ -281,11 +285,11 @@ def waits(plan: Plan, *, chat: bool) -> tuple[list[tuple[int, bytes]], bytes | N
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("limit", [None, 1, 2, 5, 40])
 def test_each_frame_waits_for_its_tokens(
-    style: Format, thinking: bool, count: int, chat: bool, limit: int | None
+    template: ChatTemplate, thinking: bool, count: int, chat: bool, limit: int | None
 ) -> None:
     """The role frame for the first of them, the finish for all; so the engine's pace is that of the raw text."""
-    prompt = prompt_of(style, thinking=thinking)
-    plan = rest(style, prompt, Calls(count, TARGETS), thinking=thinking, chat=chat, max_tokens=limit)
+    prompt = prompt_of(template, thinking=thinking)
+    plan = rest(template, prompt, Calls(count, TARGETS), thinking=thinking, chat=chat, max_tokens=limit)
     frames, opening = waits(plan, chat=chat)
     assert [waited for waited, data in frames if data == opening] == [1] * chat
     content = frames[chat:-3]

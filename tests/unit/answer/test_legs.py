@@ -3,13 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from inference_lab.core.answer.legs import Fate, check, directive_in, leg_of, place_of, words_added
+from inference_lab.core.answer.legs import LegSpan, check, directive_in, element_index, leg_of, words_per_leg
 
-OK = Fate("text", None)
+OK = LegSpan("text", None)
 
 
 def test_a_leg_adds_its_frames_words() -> None:
-    assert words_added([Fate("text", 5), Fate("text", 6), Fate("text", 4, overlap=3, skip=1), OK]) == [
+    assert words_per_leg(
+        [LegSpan("text", 5), LegSpan("text", 6), LegSpan("text", 4, overlap=3, skip=1), OK]
+    ) == [
         5,
         6,
         2,
@@ -18,7 +20,7 @@ def test_a_leg_adds_its_frames_words() -> None:
 
 
 def test_a_call_is_announced_once() -> None:
-    assert words_added([Fate("text", 5), Fate("call", 5), Fate("call", 5)]) == [5, 4, 5]
+    assert words_per_leg([LegSpan("text", 5), LegSpan("call", 5), LegSpan("call", 5)]) == [5, 4, 5]
 
 
 @pytest.mark.parametrize(
@@ -36,19 +38,27 @@ def test_a_leg_without_end_is_the_last() -> None:
 
 
 def test_what_is_counted_adds_its_words_and_shares_its_place_without_any() -> None:
-    fates = [Fate("text", 0), OK, Fate("text", 5), Fate("text", 2, overlap=4), Fate("text", 9, silent=True)]
-    counted = [replace(fate, counted=True) for fate in fates]
-    assert words_added(counted) == [0, 0, 5, 0, 0]
-    check(words_added([*counted, OK]), range(5))
+    spans = [
+        LegSpan("text", 0),
+        OK,
+        LegSpan("text", 5),
+        LegSpan("text", 2, overlap=4),
+        LegSpan("text", 9, silent=True),
+    ]
+    counted = [replace(span, counted=True) for span in spans]
+    assert words_per_leg(counted) == [0, 0, 5, 0, 0]
+    check(words_per_leg([*counted, OK]), range(5))
     with pytest.raises(ValueError, match=r"element 1 .* never ends"):
         check([0, None, 5], [0, 2])
 
 
 def test_what_only_a_later_leg_does_counts_from_the_first_words_on() -> None:
-    busy = Fate("text", 0, counted=True)
-    late = Fate("text", 4, overlap=3)
-    assert words_added([busy, late, busy, late]) == [0, 4, 0, 1]
-    assert words_added([Fate("call", 3, silent=True), Fate("call", 3, silent=True), Fate("call", 3)]) == [
+    busy = LegSpan("text", 0, counted=True)
+    late = LegSpan("text", 4, overlap=3)
+    assert words_per_leg([busy, late, busy, late]) == [0, 4, 0, 1]
+    assert words_per_leg(
+        [LegSpan("call", 3, silent=True), LegSpan("call", 3, silent=True), LegSpan("call", 3)]
+    ) == [
         2,
         0,
         3,
@@ -68,7 +78,7 @@ def test_what_only_a_later_leg_does_counts_from_the_first_words_on() -> None:
 def test_a_leg_begins_with_the_first_element_behind_its_words(
     added: list[int | None], places: dict[int, int]
 ) -> None:
-    assert {progress: place_of(leg_of(progress, added), added) for progress in places} == places
+    assert {progress: element_index(leg_of(progress, added), added) for progress in places} == places
 
 
 @pytest.mark.parametrize("added", [[0], [None], [1, 1], [1, None]])

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Channel
-from inference_lab.core.answer.position import Position, locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import ResumePoint, locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.answer.writer import Plan
 from inference_lab.core.prompts.messages import CallTarget, Message, call_target
 from inference_lab.core.tokens import encode
@@ -28,16 +28,16 @@ TOOL = {
 ASKED = [
     Message("user", "hello qu0000 qu0001 <|assistant|> <<fault:stall>> <\uff5cAssistant\uff5c></think>x")
 ]
-STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+STYLES = pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 THINKING = pytest.mark.parametrize("thinking", [False, True], ids=["plain", "thinking"])
 
 
 def rest(
-    style: Format, prompt: str, *, thinking: bool, chat: bool = False, max_tokens: int | None = None
+    template: ChatTemplate, prompt: str, *, thinking: bool, chat: bool = False, max_tokens: int | None = None
 ) -> Plan:
     return healthy(
-        style,
-        locate(style, prompt, is_raw=not chat),
+        template,
+        locate(template, prompt, is_raw=not chat),
         reasoning_words=REASONING if thinking else 0,
         answer_words=WORDS,
         max_tokens=max_tokens,
@@ -48,18 +48,20 @@ def raw(plan: Plan) -> str:
     return "".join(piece.raw for piece in plan.pieces)
 
 
-def faulted(style: Format, prompt: str, channel: Channel, count: int, call: CallTarget | None = None) -> str:
-    pieces = fault_pieces(style, locate(style, prompt, is_raw=True), channel, call=call)
+def faulted(
+    template: ChatTemplate, prompt: str, channel: Channel, count: int, call: CallTarget | None = None
+) -> str:
+    pieces = fault_pieces(template, locate(template, prompt, is_raw=True), channel, call=call)
     return "".join(piece.raw for piece in islice(pieces, count))
 
 
 @STYLES
 @THINKING
-def test_a_plain_answer_goes_on_at_the_exact_character(style: Format, thinking: bool) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
-    whole = raw(rest(style, prompt, thinking=thinking))
+def test_a_plain_answer_goes_on_at_the_exact_character(template: ChatTemplate, thinking: bool) -> None:
+    prompt = template.render(ASKED, thinking=thinking)
+    whole = raw(rest(template, prompt, thinking=thinking))
     for cut in range(len(whole) + 1):
-        plan = rest(style, prompt + whole[:cut], thinking=thinking)
+        plan = rest(template, prompt + whole[:cut], thinking=thinking)
         assert whole[:cut] + raw(plan) == whole
         assert plan.finish == "stop"
         assert plan.completion_tokens == sum(len(encode(piece.raw)) for piece in plan.pieces)
@@ -69,24 +71,24 @@ def test_a_plain_answer_goes_on_at_the_exact_character(style: Format, thinking: 
 @STYLES
 @THINKING
 @pytest.mark.parametrize("other", ["[new]<|im_start|>assistant\n", "<|system|>new<|end|><|assistant|>"])
-def test_a_prompt_rendered_anew_keeps_the_answer(style: Format, thinking: bool, other: str) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
-    whole = raw(rest(style, prompt, thinking=thinking))
+def test_a_prompt_rendered_anew_keeps_the_answer(template: ChatTemplate, thinking: bool, other: str) -> None:
+    prompt = template.render(ASKED, thinking=thinking)
+    whole = raw(rest(template, prompt, thinking=thinking))
     # A reasoning block that the prompt itself opened leaves too little to be told by before its first digit.
     for cut in range(13, len(whole) + 1):
-        assert whole[:cut] + raw(rest(style, other + whole[:cut], thinking=thinking)) == whole
+        assert whole[:cut] + raw(rest(template, other + whole[:cut], thinking=thinking)) == whole
 
 
 @STYLES
 @THINKING
 def test_a_prompt_without_a_template_is_continued_from_the_first_whole_word(
-    style: Format, thinking: bool
+    template: ChatTemplate, thinking: bool
 ) -> None:
     prompt = "Once upon a time in <think> land"
-    whole = raw(rest(style, prompt, thinking=thinking))
-    first = next(iter(rest(style, prompt, thinking=thinking).pieces)).raw
+    whole = raw(rest(template, prompt, thinking=thinking))
+    first = next(iter(rest(template, prompt, thinking=thinking).pieces)).raw
     for cut in range(len(first), len(whole) + 1):
-        assert whole[:cut] + raw(rest(style, prompt + whole[:cut], thinking=thinking)) == whole
+        assert whole[:cut] + raw(rest(template, prompt + whole[:cut], thinking=thinking)) == whole
 
 
 @STYLES
@@ -94,74 +96,76 @@ def test_a_prompt_without_a_template_is_continued_from_the_first_whole_word(
 @pytest.mark.parametrize("tools", [None, [TOOL]], ids=["no tools", "tools"])
 @pytest.mark.parametrize("before", [0, 3])
 def test_a_call_goes_on_at_the_exact_character(
-    style: Format,
+    template: ChatTemplate,
     thinking: bool,
     tools: list[object] | None,
     before: int,
 ) -> None:
-    prompt = style.render(ASKED, tools, thinking=thinking)
-    content = faulted(style, prompt, "text", before) if before else ""
-    begun = content + faulted(style, prompt + content, "call", 9, call_target(tools))
-    whole = begun + raw(rest(style, prompt + begun, thinking=thinking))
+    prompt = template.render(ASKED, tools, thinking=thinking)
+    content = faulted(template, prompt, "text", before) if before else ""
+    begun = content + faulted(template, prompt + content, "call", 9, call_target(tools))
+    whole = begun + raw(rest(template, prompt + begun, thinking=thinking))
     for cut in range(len(content) + 1, len(whole) + 1):
-        position = locate(style, prompt + whole[:cut])
+        position = locate(template, prompt + whole[:cut])
         if position.trapped:
             continue
         if position.place.channel in {"call", "end"}:
-            plan = rest(style, prompt + whole[:cut], thinking=thinking)
+            plan = rest(template, prompt + whole[:cut], thinking=thinking)
             assert whole[:cut] + raw(plan) == whole
             assert plan.finish == "stop"
         if position.place.channel != "end":
-            again = whole[:cut] + faulted(style, prompt + whole[:cut], "call", 20, call_target(tools))
+            again = whole[:cut] + faulted(template, prompt + whole[:cut], "call", 20, call_target(tools))
             assert again.startswith(begun) or begun.startswith(again)
 
 
 @STYLES
 @THINKING
-def test_a_faulted_leg_goes_on_in_its_channel_after_any_cut(style: Format, thinking: bool) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
+def test_a_faulted_leg_goes_on_in_its_channel_after_any_cut(template: ChatTemplate, thinking: bool) -> None:
+    prompt = template.render(ASKED, thinking=thinking)
     for channel in ("reasoning", "text"):
-        whole = faulted(style, prompt, channel, 24)
+        whole = faulted(template, prompt, channel, 24)
         for cut in range(len(whole)):
-            assert (whole[:cut] + faulted(style, prompt + whole[:cut], channel, 25)).startswith(whole)
+            assert (whole[:cut] + faulted(template, prompt + whole[:cut], channel, 25)).startswith(whole)
 
 
 @STYLES
-def test_open_reasoning_is_closed_for_text_and_a_torn_word_completed_first(style: Format) -> None:
-    prompt = style.render(ASKED, thinking=True) + ("" if style.thinking_mark else style.reasoning_open)
-    pieces = list(islice(fault_pieces(style, locate(style, f"{prompt}AB0000 AB00"), "text"), 3))
+def test_open_reasoning_is_closed_for_text_and_a_torn_word_completed_first(template: ChatTemplate) -> None:
+    prompt = template.render(ASKED, thinking=True) + (
+        "" if template.thinking_mark else template.reasoning_open
+    )
+    pieces = list(islice(fault_pieces(template, locate(template, f"{prompt}AB0000 AB00"), "text"), 3))
     assert [(piece.channel, piece.delta, piece.raw) for piece in pieces] == [
         ("reasoning", "01", "01"),
-        ("text", "ab0000", f"{style.reasoning_close}ab0000"),
+        ("text", "ab0000", f"{template.reasoning_close}ab0000"),
         ("text", " ab0001", " ab0001"),
     ]
 
 
 @STYLES
-def test_a_channel_that_lies_behind_is_refused(style: Format) -> None:
-    prompt = style.render(ASKED)
-    called = prompt + faulted(style, prompt, "call", 3)
+def test_a_channel_that_lies_behind_is_refused(template: ChatTemplate) -> None:
+    prompt = template.render(ASKED)
+    called = prompt + faulted(template, prompt, "call", 3)
     for region, channel in ((prompt + "ab0000", "reasoning"), (called, "text"), (called, "reasoning")):
         with pytest.raises(ValueError, match=r"^the answer "):
-            fault_pieces(style, locate(style, region, is_raw=True), channel)
-    ended = called + raw(rest(style, called, thinking=False))
+            fault_pieces(template, locate(template, region, is_raw=True), channel)
+    ended = called + raw(rest(template, called, thinking=False))
     with pytest.raises(ValueError, match="already complete"):
-        fault_pieces(style, locate(style, ended, is_raw=True), "call")
+        fault_pieces(template, locate(template, ended, is_raw=True), "call")
 
 
 @STYLES
-def test_a_chat_hears_only_the_arguments_that_its_prefill_lacks(style: Format) -> None:
+def test_a_chat_hears_only_the_arguments_that_its_prefill_lacks(template: ChatTemplate) -> None:
     whole = '{"q": "ab0000 ab0001 ab0002'
     for arguments in ("", '{"q": "', '{"q": "ab0000 ab00', '{"q": "ab0000 ab0001'):
         call = {"function": {"name": "find_it", "arguments": arguments}}
-        prompt = style.render([*ASKED, Message("assistant", None, tool_calls=[call])], [TOOL])
-        position = locate(style, prompt)
+        prompt = template.render([*ASKED, Message("assistant", None, tool_calls=[call])], [TOOL])
+        position = locate(template, prompt)
         tag = position.tag
-        pieces = list(islice(fault_pieces(style, position, "call"), 3))
+        pieces = list(islice(fault_pieces(template, position, "call"), 3))
         text = (arguments + "".join(piece.delta for piece in pieces)).replace(tag, "ab")
         assert text.startswith(whole)
         assert all(piece.words == 1 for piece in pieces)
-        plan = rest(style, prompt, thinking=False, chat=True)
+        plan = rest(template, prompt, thinking=False, chat=True)
         said = arguments + "".join(piece.delta for piece in plan.pieces)
         assert msgspec.json.decode(said.replace(tag, "ab"))["q"].endswith(" ab0015é")
         assert plan.finish == "tool_calls"
@@ -177,27 +181,27 @@ def test_a_half_typed_call_in_a_chat_is_announced() -> None:
 
 
 @STYLES
-def test_an_accent_may_be_written_as_an_escape(style: Format) -> None:
-    if style.json_key_close:
+def test_an_accent_may_be_written_as_an_escape(template: ChatTemplate) -> None:
+    if template.json_key_close:
         return
-    prompt = style.render(ASKED) + style.calls_open + style.open_argument("f", "k")
+    prompt = template.render(ASKED) + template.calls_open + template.open_argument("f", "k")
     said = "ab0000 ab0001 ab0002 ab0003 ab0004 ab0005 ab0006 ab0007"
     for torn in ("", "\\", "\\u", "\\u0", "\\u00", "\\u00e"):
-        plan = rest(style, f"{prompt}{said}{torn}", thinking=False)
+        plan = rest(template, f"{prompt}{said}{torn}", thinking=False)
         expected = r"\u00e9"[len(torn) :] if torn else "é"
         assert [piece.raw for piece in islice(plan.pieces, 2)] == [expected, " ab0008"]
-    assert next(iter(rest(style, prompt + said + r"\u00E9", thinking=False).pieces)).raw == " ab0008"
+    assert next(iter(rest(template, prompt + said + r"\u00E9", thinking=False).pieces)).raw == " ab0008"
 
 
 def test_the_trap_stops_the_model_at_once() -> None:
-    style = FORMATS["dsv4"]
-    prompt = style.render(ASKED)
-    begun = prompt + faulted(style, prompt, "call", 9)
-    whole = begun + raw(rest(style, begun, thinking=False))
-    for tag in style.traps:
-        plan = rest(style, whole[: whole.rindex(tag) + len(tag)], thinking=False)
+    template = FORMATS["dsv4"]
+    prompt = template.render(ASKED)
+    begun = prompt + faulted(template, prompt, "call", 9)
+    whole = begun + raw(rest(template, begun, thinking=False))
+    for tag in template.traps:
+        plan = rest(template, whole[: whole.rindex(tag) + len(tag)], thinking=False)
         assert (list(plan.pieces), plan.finish, plan.completion_tokens) == ([], "stop", 1)
-        lucky = rest(style, whole[: whole.rindex(tag) + len(tag) + 1], thinking=False)
+        lucky = rest(template, whole[: whole.rindex(tag) + len(tag) + 1], thinking=False)
         assert raw(lucky) == whole[whole.rindex(tag) + len(tag) + 1 :]
 
 
@@ -267,12 +271,12 @@ def test_the_region_is_found_with_and_without_a_marker(text: str, region: str, p
 
 @STYLES
 @THINKING
-def test_progress_counts_the_words_of_each_channel(style: Format, thinking: bool) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
-    whole = faulted(style, prompt, "reasoning", 5)
-    whole += faulted(style, prompt + whole, "text", 4)
-    whole += faulted(style, prompt + whole, "call", 4)
-    assert locate(style, prompt + whole).progress == 5 + 4 + 3
+def test_progress_counts_the_words_of_each_channel(template: ChatTemplate, thinking: bool) -> None:
+    prompt = template.render(ASKED, thinking=thinking)
+    whole = faulted(template, prompt, "reasoning", 5)
+    whole += faulted(template, prompt + whole, "text", 4)
+    whole += faulted(template, prompt + whole, "call", 4)
+    assert locate(template, prompt + whole).progress == 5 + 4 + 3
 
 
 def test_all_forms_of_a_prompt_have_one_key() -> None:
@@ -349,13 +353,13 @@ REGION = st.lists(st.sampled_from(PIECES.split("|"))).map("".join)
 
 @given(st.sampled_from(["", "<|assistant|>", "<\uff5cAssistant\uff5c><think>"]), REGION, st.booleans())
 def test_any_region_is_continued(marker: str, region: str, chat: bool) -> None:
-    for style in FORMATS.values():
-        position: Position = locate(style, marker + region)
-        plan = healthy(style, replace(position, is_raw=not chat), reasoning_words=2, answer_words=3)
+    for template in FORMATS.values():
+        position: ResumePoint = locate(template, marker + region)
+        plan = healthy(template, replace(position, is_raw=not chat), reasoning_words=2, answer_words=3)
         assert position.trapped or plan.completion_tokens == sum(piece.token_count for piece in plan.pieces)
         for channel in ("text", "reasoning", "call"):
             try:
-                pieces = list(islice(fault_pieces(style, replace(position, is_raw=not chat), channel), 4))
+                pieces = list(islice(fault_pieces(template, replace(position, is_raw=not chat), channel), 4))
             except ValueError:
                 continue
             assert len(pieces) == 4

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import FORMATS
 from inference_lab.core.prompts.messages import Message
 
@@ -23,8 +23,8 @@ def prompt_of(content: str) -> str:
 
 
 def test_a_half_typed_call_is_announced_by_the_name_it_is_completed_to() -> None:
-    for style in FORMATS.values():
-        opening = style.calls_open + style.call_open
+    for template in FORMATS.values():
+        opening = template.calls_open + template.call_open
         for typed, name in (
             ("", "find_it"),
             ("f", "find_it"),
@@ -32,9 +32,9 @@ def test_a_half_typed_call_is_announced_by_the_name_it_is_completed_to() -> None
             ("say_it", "say_it"),
             ("x", "x"),
         ):
-            prompt = style.render([*ASKED, Message("assistant", f"ab0000{opening}{typed}")], TOOLS)
-            plan = healthy(style, locate(style, prompt))
-            faulted = fault_pieces(style, locate(style, prompt), "call")
+            prompt = template.render([*ASKED, Message("assistant", f"ab0000{opening}{typed}")], TOOLS)
+            plan = healthy(template, locate(template, prompt))
+            faulted = fault_pieces(template, locate(template, prompt), "call")
             for pieces in (plan.pieces, faulted):
                 first, second = islice(pieces, 2)
                 assert (first.name, first.delta, second.name) == (name, "", None)
@@ -90,10 +90,10 @@ def test_arguments_are_json_wherever_they_were_broken_off(arguments: str, rest: 
     "text", ['{"name": "bob"}', 'Say: {"name": "bob", "age": 5}', '{"name": "f", "arguments": {}}x']
 )
 def test_content_that_only_begins_like_a_call_is_content(text: str) -> None:
-    for style in (LAB, FORMATS["hermes"]):
-        content = text if style is LAB else f"<tool_call>\n{text}"
-        position = locate(style, style.render([*ASKED, Message("assistant", content)]))
-        first = next(iter(healthy(style, position).pieces))
+    for template in (LAB, FORMATS["hermes"]):
+        content = text if template is LAB else f"<tool_call>\n{text}"
+        position = locate(template, template.render([*ASKED, Message("assistant", content)]))
+        first = next(iter(healthy(template, position).pieces))
         assert (first.channel, first.delta[2:]) == ("text", "0000")
 
 

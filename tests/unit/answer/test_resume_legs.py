@@ -14,7 +14,7 @@ from tests.support.resuming import FORMS, TOOLS, USER, Case, hear
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.clients.families import Said
+    from tests.support.clients.families import Delivered
 
 THREE_TABLES = "".join(
     f'[[fault.legs]]\nmode = "{mode}"\nafter_chunks = {count}\ndelay_ms = 0\n'
@@ -33,7 +33,7 @@ TEXT_MODES = (
 THREE = "cut_between_frames;after_chunks=5;delay_ms=0, stall;after_chunks=3;delay_ms=0, reset;after_chunks=2;delay_ms=0"
 
 
-def said_of(case: Case, k: int) -> tuple[str, Said]:
+def said_of(case: Case, k: int) -> tuple[str, Delivered]:
     """The first k words of a text fault, raw and as deltas."""
     said = case.first(CHAT, f"cut_between_frames;after_chunks={k};delay_ms=0").said()
     return case.family.raw(said, thinking=case.thinking), said

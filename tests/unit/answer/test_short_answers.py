@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.answer.writer import Calls, Plan
 from inference_lab.core.apis.dialects import DIALECTS
 from inference_lab.core.oracle import verify
@@ -28,7 +28,7 @@ EVERY_MODEL = pytest.mark.parametrize("model", files())
 
 
 def plan_of(
-    style: Format,
+    template: ChatTemplate,
     prompt: str,
     calls: int | None,
     *,
@@ -39,8 +39,8 @@ def plan_of(
 ) -> Plan:
     required = () if calls is None else (CallTarget("find_it", "city"),)
     return healthy(
-        style,
-        locate(style, prompt, is_raw=not chat),
+        template,
+        locate(template, prompt, is_raw=not chat),
         reasoning_words=REASONING if thinking else 0,
         answer_words=9,
         max_tokens=max_tokens,
@@ -55,19 +55,19 @@ def raw(plan: Plan) -> str:
 
 @given(SHAPES, st.integers(1, 24), st.booleans(), st.floats(0, 1), st.booleans())
 def test_so_many_tokens_are_so_many_ids_of_the_whole(
-    shape: tuple[Format, bool, int | None], limit: int, chat: bool, place: float, by_context: bool
+    shape: tuple[ChatTemplate, bool, int | None], limit: int, chat: bool, place: float, by_context: bool
 ) -> None:
     """From anywhere in an answer, by either limit; and the next leg goes on behind them."""
-    style, thinking, calls = shape
-    prompt = style.render(ASKED, thinking=thinking)
-    whole = raw(plan_of(style, prompt, calls, thinking=thinking))
+    template, thinking, calls = shape
+    prompt = template.render(ASKED, thinking=thinking)
+    whole = raw(plan_of(template, prompt, calls, thinking=thinking))
     said = whole[: int(place * len(whole))]
-    if locate(style, prompt + said).trapped:
+    if locate(template, prompt + said).trapped:
         return
     limits: dict[str, Any] = {"context_left" if by_context else "max_tokens": limit}
-    plan = plan_of(style, prompt + said, calls, thinking=thinking, chat=chat, **limits)
+    plan = plan_of(template, prompt + said, calls, thinking=thinking, chat=chat, **limits)
     told = raw(plan) + plan.unseen
-    rest = plan_of(style, prompt + said, calls, thinking=thinking, chat=chat)
+    rest = plan_of(template, prompt + said, calls, thinking=thinking, chat=chat)
     assert raw(rest).startswith(told)
     assert bool(told) == (said != whole)
     assert plan.completion_tokens == len(encode(told)) <= limit
@@ -77,33 +77,35 @@ def test_so_many_tokens_are_so_many_ids_of_the_whole(
         first = next(iter(rest.pieces))
         assert plan.completion_tokens == limit or first.token_count <= limit
     after = prompt + said + told
-    if not locate(style, after).trapped:
-        leg = plan_of(style, after, calls, thinking=thinking)
+    if not locate(template, after).trapped:
+        leg = plan_of(template, after, calls, thinking=thinking)
         assert said + told + raw(leg) == whole
 
 
-@pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("calls", [None, 1])
-def test_a_chat_tells_nothing_of_markup_alone(style: Format, calls: int | None) -> None:
-    prompt = style.render(ASKED, thinking=True) + ("" if style.thinking_mark else style.reasoning_open)
+def test_a_chat_tells_nothing_of_markup_alone(template: ChatTemplate, calls: int | None) -> None:
+    prompt = template.render(ASKED, thinking=True) + (
+        "" if template.thinking_mark else template.reasoning_open
+    )
     ended = f"{prompt}AB0000 AB0001 AB0002"
-    whole = plan_of(style, ended, calls, thinking=True, chat=True)
+    whole = plan_of(template, ended, calls, thinking=True, chat=True)
     first = next(iter(whole.pieces))
     for limit in range(1, first.token_count):
-        plan = plan_of(style, ended, calls, thinking=True, chat=True, max_tokens=limit)
+        plan = plan_of(template, ended, calls, thinking=True, chat=True, max_tokens=limit)
         assert (list(plan.pieces), plan.finish) == ([], "length")
         assert plan.unseen == decode(encode(first.raw)[:limit])
-        (only,) = plan_of(style, ended, calls, thinking=True, max_tokens=limit).pieces
+        (only,) = plan_of(template, ended, calls, thinking=True, max_tokens=limit).pieces
         assert (only.raw, only.words, only.token_count) == (plan.unseen, 0, limit)
 
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_word_is_told_though_what_closes_it_does_not_fit(chat: bool) -> None:
-    for style in FORMATS.values():
-        prompt = style.render(ASKED)
-        whole = raw(plan_of(style, prompt, 1, thinking=False))
+    for template in FORMATS.values():
+        prompt = template.render(ASKED)
+        whole = raw(plan_of(template, prompt, 1, thinking=False))
         said = whole[: whole.index("0014") + 4]
-        (only,) = plan_of(style, prompt + said, 1, thinking=False, chat=chat, max_tokens=1).pieces
+        (only,) = plan_of(template, prompt + said, 1, thinking=False, chat=chat, max_tokens=1).pieces
         assert (only.raw[-5:], only.delta, only.words) == ("0015é", only.raw, 1)
 
 

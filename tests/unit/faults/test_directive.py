@@ -19,7 +19,7 @@ from inference_lab.core.faults.directive import (
     parse_directive,
 )
 from inference_lab.core.faults.modes import MODES
-from inference_lab.core.faults.values import U32_MAX, U64_MAX, Bare, Code, Flag, Sub, Text
+from inference_lab.core.faults.values import U32_MAX, U64_MAX, Code, Flag, Keyword, NumberedWord, Text
 from tests.reference_model.contract import MODES as ELEVEN
 from tests.support.nonsense import NONSENSE
 
@@ -38,20 +38,20 @@ ACCEPTED = {
         {"after_chunks": U32_MAX, "delay_ms": U64_MAX},
     ),
     "reset;delay_ms=" + "0" * 5000 + "1": ("reset", {"delay_ms": 1}),
-    "cut_mid_frame;utf8=true": ("cut_mid_frame", {"tear": Sub("utf8")}),
-    "cut_mid_frame;utf8=false": ("cut_mid_frame", {"tear": Sub("half")}),
-    "cut_mid_frame;tear=byte:7": ("cut_mid_frame", {"tear": Sub("byte", 7)}),
+    "cut_mid_frame;utf8=true": ("cut_mid_frame", {"tear": NumberedWord("utf8")}),
+    "cut_mid_frame;utf8=false": ("cut_mid_frame", {"tear": NumberedWord("half")}),
+    "cut_mid_frame;tear=byte:7": ("cut_mid_frame", {"tear": NumberedWord("byte", 7)}),
     'ok;error=openai;message="a \\"b\\" \\\\ ,;= >>";code="429"': (
         "ok",
         {"error": "openai", "message": 'a "b" \\ ,;= >>', "code": "429", "done": "false"},
     ),
-    "ok;error=openai;code=null": ("ok", {"error": "openai", "code": Bare("null"), "done": "false"}),
+    "ok;error=openai;code=null": ("ok", {"error": "openai", "code": Keyword("null"), "done": "false"}),
     "ok;error=vllm;code=absent;done=false": (
         "ok",
-        {"error": "vllm", "code": Bare("absent"), "done": "false"},
+        {"error": "vllm", "code": Keyword("absent"), "done": "false"},
     ),
     "ok;error=vllm": ("ok", {"error": "vllm", "done": "true"}),
-    "ok;finish=none": ("ok", {"finish": Bare("none")}),
+    "ok;finish=none": ("ok", {"finish": Keyword("none")}),
     'ok;finish="none"': ("ok", {"finish": "none"}),
     "ok;length=-7;close=fin": ("ok", {"length": -7, "close": "fin"}),
     "reset;close=rst;usage=asked;tear=none;then=end": ("reset", {}),

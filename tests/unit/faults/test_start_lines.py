@@ -10,7 +10,7 @@ import pytest
 from inference_lab.config.models import load
 from inference_lab.console import UserError
 from inference_lab.core.faults.death import AXES
-from inference_lab.core.faults.values import Choice, Code, SubChoice, Text
+from inference_lab.core.faults.values import Choice, Code, NumberedChoice, Text
 from tests.support.nonsense import NONSENSE
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def test_whatever_a_key_is_given_is_a_short_line_and_never_a_list(
     assert f"{file}: fault: {key} is " in line
     assert line.endswith(LISTED)
     kind = AXES[key].kind
-    if isinstance(kind, (Choice, SubChoice)):
+    if isinstance(kind, (Choice, NumberedChoice)):
         assert "expected" not in line
 
 

@@ -27,7 +27,7 @@ from inference_lab.core.journal.row import (
     split_headers,
 )
 from inference_lab.core.journal.sent import MOST_CALLS, Leg, SentCalls, calls_in
-from inference_lab.core.stream.events import Said
+from inference_lab.core.stream.events import Delivered
 from inference_lab.service.logs import observer_of
 from tests.support.lab import MemoryLab, files, write
 from tests.support.rawclient import CHAT, request
@@ -117,7 +117,7 @@ def test_a_long_request_id_is_found_by_the_whole_of_it() -> None:
 def test_of_many_calls_some_are_kept_and_none_is_called_invented() -> None:
     sent = SentCalls()
     sent.take((number, "{}") for number in range(1000))
-    said = Said(0, 0, spoken=Spoken(calls_begun=1000))
+    said = Delivered(0, 0, spoken=Spoken(calls_begun=1000))
     fields = Leg(start=0, progress=0, completion_id="chatcmpl-" + "0" * 24).fields(said, sent, 200)
     calls = fields["calls"]
     assert len(calls) == MOST_CALLS + 1
@@ -138,7 +138,7 @@ def test_of_many_calls_some_are_kept_and_none_is_called_invented() -> None:
 
 
 def test_of_a_long_usage_a_digest_is_kept() -> None:
-    said = Said(0, 0, usage=b'{"completion_tokens":1,"x":"%b"}' % (b"y" * 5000))
+    said = Delivered(0, 0, usage=b'{"completion_tokens":1,"x":"%b"}' % (b"y" * 5000))
     usage = Leg(start=0, progress=0).fields(said, SentCalls(), 200)["usage"]
     assert list(usage) == ["digest"]
 

@@ -7,9 +7,9 @@ import pytest
 from inference_lab.core.faults.death import AXES
 from inference_lab.core.journal.filters import (
     EVERYTHING,
+    Cursor,
     Filter,
     Part,
-    Place,
     Wait,
     filter_of,
     part_of,
@@ -67,9 +67,9 @@ def test_a_wait_that_is_none_is_named(seconds: str | None, count: str | None, na
 
 
 @pytest.mark.parametrize(
-    "place", [Place(1764559802.123456, 17), Place(0.0, 1), Place(1e-05, 2), Place(2e22, 3)]
+    "place", [Cursor(1764559802.123456, 17), Cursor(0.0, 1), Cursor(1e-05, 2), Cursor(2e22, 3)]
 )
-def test_a_place_is_read_as_it_is_told(place: Place) -> None:
+def test_a_place_is_read_as_it_is_told(place: Cursor) -> None:
     assert part_of("3", str(place)) == Part(3, place)
     assert part_of(None, None) == Part()
 

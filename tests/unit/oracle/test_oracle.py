@@ -4,15 +4,15 @@ import json
 from itertools import islice
 
 import pytest
-from inference_lab.core.prompts.helper_payloads import rendered
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces, healthy
 from inference_lab.core.answer.pieces import Piece
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.oracle import Ended, Kind, Note, Verdict, verify
 from inference_lab.core.prompts.messages import Message
+from inference_lab.web.helpers import rendered
 from tests.support.paths import ROOT
 from tests.support.streams import (
     DONE,
@@ -30,7 +30,7 @@ from tests.support.streams import (
     words,
 )
 
-STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+STYLES = pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 ASKED = [Message("user", "hello")]
 LAB = FORMATS["lab"]
 
@@ -40,21 +40,21 @@ def found(verdict: Verdict) -> list[tuple[Kind, int]]:
 
 
 def pieces_of(
-    style: Format, said: str = "", *, reasoning: int = 0, count: int = 30, on_chat: bool = True
+    template: ChatTemplate, said: str = "", *, reasoning: int = 0, count: int = 30, on_chat: bool = True
 ) -> list[Piece]:
-    prompt = style.render(ASKED, thinking=bool(reasoning))
-    position = locate(style, prompt + said)
+    prompt = template.render(ASKED, thinking=bool(reasoning))
+    position = locate(template, prompt + said)
     plan = healthy(
-        style, replace(position, is_raw=not on_chat), reasoning_words=reasoning, answer_words=count
+        template, replace(position, is_raw=not on_chat), reasoning_words=reasoning, answer_words=count
     )
     return list(plan.pieces)
 
 
-def called(style: Format) -> list[Piece]:
-    prompt = style.render(ASKED)
-    begun = list(islice(fault_pieces(style, locate(style, prompt), "call"), 9))
-    rest = locate(style, prompt + "".join(piece.raw for piece in begun))
-    return [*begun, *healthy(style, rest).pieces]
+def called(template: ChatTemplate) -> list[Piece]:
+    prompt = template.render(ASKED)
+    begun = list(islice(fault_pieces(template, locate(template, prompt), "call"), 9))
+    rest = locate(template, prompt + "".join(piece.raw for piece in begun))
+    return [*begun, *healthy(template, rest).pieces]
 
 
 def called_frames(count: int) -> list[bytes]:
@@ -73,8 +73,8 @@ def argument_frames(arguments: str, size: int = 99) -> list[bytes]:
 @STYLES
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("reasoning", [0, 10])
-def test_a_healthy_stream_is_whole(style: Format, size: int, reasoning: int) -> None:
-    pieces = pieces_of(style, reasoning=reasoning)
+def test_a_healthy_stream_is_whole(template: ChatTemplate, size: int, reasoning: int) -> None:
+    pieces = pieces_of(template, reasoning=reasoning)
     for make in (chat, completion):
         verdict = verify(make(pieces, size=size), tokens=30 + reasoning, ended="clean")
         assert (verdict.outcome, verdict.findings, verdict.exit_code) == ("whole", (), 0)
@@ -83,9 +83,9 @@ def test_a_healthy_stream_is_whole(style: Format, size: int, reasoning: int) -> 
 
 @STYLES
 @pytest.mark.parametrize("size", [1, 3])
-def test_a_call_is_whole_in_deltas_and_in_raw_markup(style: Format, size: int) -> None:
+def test_a_call_is_whole_in_deltas_and_in_raw_markup(template: ChatTemplate, size: int) -> None:
     for make, finish in ((chat, "tool_calls"), (completion, "stop")):
-        verdict = verify(make(called(style), finish, size), tokens=16, ended="clean")
+        verdict = verify(make(called(template), finish, size), tokens=16, ended="clean")
         assert (verdict.outcome, verdict.findings, verdict.words) == ("whole", (), {"call": 16})
 
 
@@ -101,44 +101,48 @@ def test_a_stream_cut_at_any_byte_is_never_wrong(make: object, size: int, reason
     assert data[:end].rstrip().endswith(b'"finish_reason":"stop"}]}')
 
 
-@pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("make", [chat, completion])
-def test_a_call_cut_at_any_frame_or_inside_it_is_never_wrong(make: object, style: Format) -> None:
+def test_a_call_cut_at_any_frame_or_inside_it_is_never_wrong(make: object, template: ChatTemplate) -> None:
     assert callable(make)
-    frames = make(called(style))
+    frames = make(called(template))
     for place in range(len(frames) - 3):
         for torn in (b"", frames[place][: len(frames[place]) // 2]):
             assert verify([*frames[:place], torn]).outcome == "honest prefix"
 
 
-def spliced(style: Format, passed: list[Piece], prompt: str, *, thinking: bool, tokens: int) -> list[bytes]:
+def spliced(
+    template: ChatTemplate, passed: list[Piece], prompt: str, *, thinking: bool, tokens: int
+) -> list[bytes]:
     """What a client sees that got these pieces, then the leg that continues this prompt."""
-    words_left = healthy(style, locate(style, prompt), reasoning_words=10 if thinking else 0, answer_words=30)
+    words_left = healthy(
+        template, locate(template, prompt), reasoning_words=10 if thinking else 0, answer_words=30
+    )
     leg = chat(words_left.pieces, words_left.finish)[1:-2]
     return [*chat(passed)[:-3], *leg, usage_frame(tokens + words_left.completion_tokens), DONE]
 
 
 @STYLES
 @pytest.mark.parametrize("thinking", [False, True])
-def test_a_splice_at_any_frame_by_the_rules_is_whole(style: Format, thinking: bool) -> None:
-    prompt = style.render(ASKED, thinking=thinking)
-    pieces = pieces_of(style, reasoning=10 if thinking else 0)
+def test_a_splice_at_any_frame_by_the_rules_is_whole(template: ChatTemplate, thinking: bool) -> None:
+    prompt = template.render(ASKED, thinking=thinking)
+    pieces = pieces_of(template, reasoning=10 if thinking else 0)
     for place in range(1, len(pieces)):
         said = "".join(piece.raw for piece in pieces[:place])
         tokens = rendered(prompt, said)["continuation_tokens"]
         assert isinstance(tokens, int)
-        whole = spliced(style, pieces[:place], prompt + said, thinking=thinking, tokens=tokens)
+        whole = spliced(template, pieces[:place], prompt + said, thinking=thinking, tokens=tokens)
         assert verify(whole, tokens=len(pieces)).outcome == "whole"
 
 
 @STYLES
-def test_a_call_spliced_from_its_deltas_is_whole(style: Format) -> None:
-    pieces = called(style)
+def test_a_call_spliced_from_its_deltas_is_whole(template: ChatTemplate) -> None:
+    pieces = called(template)
     for place in range(1, len(pieces) + 1):
         arguments = "".join(piece.delta for piece in pieces[:place])
         call = {"function": {"name": "get_current_weather", "arguments": arguments}}
-        prompt = style.render([*ASKED, Message("assistant", None, tool_calls=[call])])
-        whole = spliced(style, pieces[:place], prompt, thinking=False, tokens=place)
+        prompt = template.render([*ASKED, Message("assistant", None, tool_calls=[call])])
+        whole = spliced(template, pieces[:place], prompt, thinking=False, tokens=place)
         assert verify(whole, tokens=16).outcome == "whole"
 
 
@@ -417,7 +421,7 @@ def test_a_call_whose_announcement_was_lost_is_wrong() -> None:
     assert found(verify(stream(called_frames(4)[1:], "tool_calls"))) == [(Kind.OTHER_TEXT, 0)]
 
 
-RAW_CALLS = {style.name: "".join(piece.raw for piece in called(style)) for style in FORMATS.values()}
+RAW_CALLS = {template.name: "".join(piece.raw for piece in called(template)) for template in FORMATS.values()}
 
 
 @pytest.mark.parametrize(
@@ -443,9 +447,9 @@ def test_markup_of_a_call_that_was_put_together_wrongly_is_named(name: str, righ
 
 
 @STYLES
-def test_a_raw_call_that_ends_inside_its_markup_is_a_silent_truncation(style: Format) -> None:
-    text = RAW_CALLS[style.name]
-    begins = len(text) - len(text.lstrip("\n")) + 1 if style.name == "lab" else text.index(">") + 1
+def test_a_raw_call_that_ends_inside_its_markup_is_a_silent_truncation(template: ChatTemplate) -> None:
+    text = RAW_CALLS[template.name]
+    begins = len(text) - len(text.lstrip("\n")) + 1 if template.name == "lab" else text.index(">") + 1
     for cut in range(begins, len(text)):
         kinds = [
             finding.kind for finding in verify(raw_chunk(text[:cut]) + raw_chunk(finish="stop")).findings
@@ -455,8 +459,8 @@ def test_a_raw_call_that_ends_inside_its_markup_is_a_silent_truncation(style: Fo
 
 @STYLES
 @pytest.mark.parametrize("behind", [" qu0000", "<think>QU0000"])
-def test_nothing_is_said_behind_a_raw_call(style: Format, behind: str) -> None:
-    frames = [raw_chunk(RAW_CALLS[style.name]), raw_chunk(behind), raw_chunk(finish="stop")]
+def test_nothing_is_said_behind_a_raw_call(template: ChatTemplate, behind: str) -> None:
+    frames = [raw_chunk(RAW_CALLS[template.name]), raw_chunk(behind), raw_chunk(finish="stop")]
     assert verify(frames).findings[0].kind is Kind.OTHER_TEXT
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from inference_lab.core.answer.answer import healthy
 from inference_lab.core.answer.end import End, Spoken, end_of
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.oracle import Reader, verify
 from inference_lab.core.prompts.messages import Message
 from tests.support.streams import (
@@ -89,14 +89,16 @@ def test_a_json_answer_is_read_at_its_end() -> None:
     assert (reader.facts.words, reader.facts.finish, reader.facts.usage) == (2, "length", usage(2))
 
 
-@pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("make", [chat, completion])
 @pytest.mark.parametrize("reasoning", [0, 4])
-def test_a_healthy_answer_ends_whole_and_is_cut_before(style: Format, make: object, reasoning: int) -> None:
+def test_a_healthy_answer_ends_whole_and_is_cut_before(
+    template: ChatTemplate, make: object, reasoning: int
+) -> None:
     assert callable(make)
-    prompt = style.render([Message("user", "hello")], thinking=bool(reasoning))
+    prompt = template.render([Message("user", "hello")], thinking=bool(reasoning))
     plan = healthy(
-        style, locate(style, prompt, is_raw=make is not chat), reasoning_words=reasoning, answer_words=5
+        template, locate(template, prompt, is_raw=make is not chat), reasoning_words=reasoning, answer_words=5
     )
     reader = Reader()
     ends = []

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from inference_lab.commands.verify import main
 from inference_lab.core.answer.answer import fault_pieces, healthy
-from inference_lab.core.answer.position import locate
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.resume_point import locate
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.oracle import Kind, Note, Verdict, Weight, kinds_named, verify
 from inference_lab.core.prompts.messages import CallTarget, Message
 from tests.support.paths import ROOT
@@ -27,7 +27,7 @@ ANSWER = json.dumps(
 ).encode()
 ERROR = b'{"error":{"message":"M"}}'
 PAGE = b"<!doctype html><html><head></head></html>"
-STYLES = pytest.mark.parametrize("style", FORMATS.values(), ids=FORMATS)
+STYLES = pytest.mark.parametrize("template", FORMATS.values(), ids=FORMATS)
 
 
 def judged(verdict: Verdict) -> tuple[str, list[str]]:
@@ -129,25 +129,25 @@ def test_usage_that_was_asked_for_comes_with_a_normal_end(
 # Tokens, markup included.
 
 
-def answers(style: Format, limit: int, *, is_chat: bool) -> list[list[bytes]]:
+def answers(template: ChatTemplate, limit: int, *, is_chat: bool) -> list[list[bytes]]:
     """Healthy answers of at most so many tokens: text, with reasoning, a call that was begun."""
     found = []
     for thinking, call in ((False, False), (True, False), (False, True)):
-        prompt = style.render([Message("user", "hello")], thinking=thinking)
+        prompt = template.render([Message("user", "hello")], thinking=thinking)
         begun = []
         if call:
             target = CallTarget("get_weather", "city")
-            place = locate(style, prompt)
+            place = locate(template, prompt)
             begun = list(
-                islice(fault_pieces(style, replace(place, is_raw=not is_chat), "call", call=target), 2)
+                islice(fault_pieces(template, replace(place, is_raw=not is_chat), "call", call=target), 2)
             )
         used = sum(piece.token_count for piece in begun)
         if used >= limit:
             continue
         said = prompt + "".join(piece.raw for piece in begun)
         plan = healthy(
-            style,
-            locate(style, said, is_raw=not is_chat),
+            template,
+            locate(template, said, is_raw=not is_chat),
             reasoning_words=5 if thinking else 0,
             max_tokens=limit - used,
         )
@@ -159,8 +159,8 @@ def answers(style: Format, limit: int, *, is_chat: bool) -> list[list[bytes]]:
 @STYLES
 @pytest.mark.parametrize("limit", [*range(1, 60), 200])
 @pytest.mark.parametrize("is_chat", [False, True])
-def test_a_healthy_answer_keeps_to_max_tokens(style: Format, limit: int, *, is_chat: bool) -> None:
-    for frames in answers(style, limit, is_chat=is_chat):
+def test_a_healthy_answer_keeps_to_max_tokens(template: ChatTemplate, limit: int, *, is_chat: bool) -> None:
+    for frames in answers(template, limit, is_chat=is_chat):
         assert judged(verify(frames, max_tokens=limit)) == ("whole", [])
 
 

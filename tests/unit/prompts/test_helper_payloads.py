@@ -22,8 +22,8 @@ def test_detokenize_is_the_way_back() -> None:
 
 
 def test_render_counts_what_the_continuation_adds_to_the_prompt() -> None:
-    for style in FORMATS.values():
-        prompt = style.render([Message("user", "hello")])
+    for template in FORMATS.values():
+        prompt = template.render([Message("user", "hello")])
         for text in ("", "qu0000 qu0001", "qu00"):
             ids = encode(prompt + text)
             payload = {"total": len(ids), "continuation_tokens": len(ids) - len(encode(prompt))}

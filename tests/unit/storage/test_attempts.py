@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import LAB
 from inference_lab.core.faults.directive import DirectiveError
 from inference_lab.core.faults.plan import plan_from_header, plan_from_prompt, plan_from_table

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference_lab.core.answer.answer import healthy
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import HERMES, LAB
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter

@@ -7,10 +7,17 @@ from hypothesis import strategies as st
 
 from inference_lab.core.answer.end import SILENCE, Spoken
 from inference_lab.core.answer.pieces import Piece, Pieces, Run
-from inference_lab.core.stream.events import NOTHING, Said, SaidSoFar, finished, said_of, said_of_whole
+from inference_lab.core.stream.events import (
+    NOTHING,
+    Delivered,
+    DeliveredSoFar,
+    finished,
+    said_of,
+    said_of_whole,
+)
 
 SAID = st.builds(
-    Said,
+    Delivered,
     content_frames=st.integers(0, 2),
     words=st.integers(0, 3),
     done=st.booleans(),
@@ -22,8 +29,8 @@ SAID = st.builds(
 
 
 @given(SAID, st.lists(SAID, max_size=5))
-def test_it_is_the_sum_of_its_parts(begin: Said, parts: list[Said]) -> None:
-    told = SaidSoFar(begin)
+def test_it_is_the_sum_of_its_parts(begin: Delivered, parts: list[Delivered]) -> None:
+    told = DeliveredSoFar(begin)
     for part in parts:
         told.add(part)
     assert told.total == sum(parts, begin)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import fault_pieces
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates import LAB
 from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.completions.api import COMPLETIONS

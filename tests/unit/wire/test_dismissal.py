@@ -25,4 +25,4 @@ def test_a_client_that_goes_on_for_ever_is_closed_after_ten_seconds_and_counted_
     lab.clock.advance(0.5)
     assert not transport.connected
     assert transport.value() == answer
-    assert list(channel.site.tally.requests.items()) == [(("", "", "", "refused"), 1)]
+    assert list(channel.site.counters.requests.items()) == [(("", "", "", "refused"), 1)]

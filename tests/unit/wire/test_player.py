@@ -58,7 +58,7 @@ def test_the_time_between_content_frames_is_counted_without_what_they_waited_for
     for _ in range(7):
         stage.clock.advance(0.125)
     assert (player.content_frames, player.speaking_us) == (3, 250_000)
-    assert player.request.model.further_us.sum_us == 250_000
+    assert player.request.model.itl_us.sum_us == 250_000
 
 
 def test_deadlines_are_absolute_so_a_late_wake_up_is_caught_up_in_one_write() -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from inference_lab.core.faults.incident import Incidents
-    from inference_lab.core.stream.events import Said, Turn
+    from inference_lab.core.stream.events import Delivered, Turn
 
 PARTS = 100
 
@@ -136,7 +136,7 @@ def test_a_refused_directive_is_read_once(lab: MemoryLab, monkeypatch: pytest.Mo
 def test_an_echo_of_many_calls_is_read_back_in_turns_that_do_not_grow() -> None:
     echo = Echo("text", (Call("f", '{"a": 1}'),) * 400, "tool_calls")
     turns = said_by_echo(ChatWriter(Completion("chatcmpl-0", 0, "m")), echo)
-    said: list[Said] = []
+    said: list[Delivered] = []
 
     def take() -> Generator[Turn, None, None]:
         said.append((yield from turns))

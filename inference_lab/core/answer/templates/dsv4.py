@@ -6,9 +6,9 @@ invoke tag, and stops at once where a prompt ends between the two.
 
 from types import MappingProxyType
 
-from inference_lab.core.answer.templates.format import Format
+from inference_lab.core.answer.templates.format import ChatTemplate
 
-DSV4 = Format(
+DSV4 = ChatTemplate(
     name="dsv4",
     begin="<\uff5cbegin▁of▁sentence\uff5c>",
     tools_open="<tools>\n",

@@ -9,14 +9,14 @@ from inference_lab.core.json_text import compact, is_whole, quoted
 from inference_lab.core.prompts.messages import Call, Message, calls_of, text_of
 
 
-class Format(msgspec.Struct, frozen=True):
+class ChatTemplate(msgspec.Struct, frozen=True):
     """A family's template and markup. `{role}` in `message_open` is the message's role.
 
     An answer's raw text is, each part optional: `reasoning_open` reasoning `reasoning_close`, content, and
     calls, each `call_open` name `name_close` arguments `call_close`. Arguments are JSON as the client wrote
     it; those that an answer makes are `key_open` key `key_close` words `value_close`. Where `json_key_close`
     is set, all arguments are written so, one tag each, and it closes the key of a value that is no string.
-    `plain_mark` and `thinking_mark` are what the template puts behind the generation marker itself, where the
+    `plain_mark` and `thinking_mark` are what the template puts after the generation marker itself, where the
     family opens or closes the reasoning block in the prompt. A prompt that ends in one of the `traps` makes
     the model stop at once.
     """

@@ -1,8 +1,8 @@
 """`hermes`, ChatML as Qwen and Nous write it: `<think>` blocks and `<tool_call>` tags around JSON."""
 
-from inference_lab.core.answer.templates.format import Format
+from inference_lab.core.answer.templates.format import ChatTemplate
 
-HERMES = Format(
+HERMES = ChatTemplate(
     name="hermes",
     begin="",
     tools_open="<|im_start|>system\n<tools>\n",

@@ -1,8 +1,8 @@
-"""`lab`, the default of every shipped config: markers in bars, the tools as a bare JSON array in front."""
+"""`lab`, the default of every shipped config: markers in bars, the tools as a bare JSON array before it."""
 
-from inference_lab.core.answer.templates.format import Format
+from inference_lab.core.answer.templates.format import ChatTemplate
 
-LAB = Format(
+LAB = ChatTemplate(
     name="lab",
     begin="",
     tools_open="",

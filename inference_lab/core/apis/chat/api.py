@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.core.answer.pieces import JOINED_WORDS
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.chat.request import ChatRequest
 from inference_lab.core.apis.chat.writer import ChatWriter
@@ -21,7 +21,7 @@ from inference_lab.core.tokens import encode
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Completion, Counts, Form
     from inference_lab.core.apis.dialects import Dialect
@@ -36,11 +36,11 @@ class Chat(Api[ChatRequest]):
     id_prefix = "chatcmpl-"
     body = ChatRequest
 
-    def prompt(self, body: ChatRequest, style: Format, *, reasons: bool) -> Prompt:
+    def prompt(self, body: ChatRequest, template: ChatTemplate, *, reasons: bool) -> Prompt:
         """See `Api.prompt`."""
         thinking = is_thinking(body.chat_template_kwargs, default=reasons)
         try:
-            text = style.render(
+            text = template.render(
                 body.messages or (),
                 body.tools,
                 thinking=thinking,
@@ -50,7 +50,7 @@ class Chat(Api[ChatRequest]):
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
         ids = encode(text)
-        return Prompt(ids, locate(style, text, ids), thinking)
+        return Prompt(ids, locate(template, text, ids), thinking)
 
     def echo(self, body: ChatRequest) -> Echo | None:
         """See `Api.echo`."""

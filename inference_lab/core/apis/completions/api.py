@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from inference_lab.core.answer.pieces import JOINED_WORDS
-from inference_lab.core.answer.position import locate
+from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.apis.choices import told_ids, whole_json
 from inference_lab.core.apis.completions.request import CompletionsRequest, prompt_of
 from inference_lab.core.apis.completions.writer import CompletionsWriter
@@ -16,7 +16,7 @@ from inference_lab.core.tokens import decode, encode
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from inference_lab.core.answer.templates import Format
+    from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.contract import Completion, Counts, Form
     from inference_lab.core.apis.dialects import Dialect
@@ -36,13 +36,13 @@ class Completions(Api[CompletionsRequest]):
         ("reasoning_key", "reasoning"): "chat, which has a role frame and deltas",
     }
 
-    def prompt(self, body: CompletionsRequest, style: Format, *, reasons: bool) -> Prompt:
+    def prompt(self, body: CompletionsRequest, template: ChatTemplate, *, reasons: bool) -> Prompt:
         """See `Api.prompt`."""
         prompt = prompt_of(body)
         if isinstance(prompt, str):
             ids = encode(prompt)
-            return Prompt(ids, locate(style, prompt, ids, is_raw=True), reasons)
-        return Prompt(prompt, locate(style, decode(prompt), is_raw=True), reasons)
+            return Prompt(ids, locate(template, prompt, ids, is_raw=True), reasons)
+        return Prompt(prompt, locate(template, decode(prompt), is_raw=True), reasons)
 
     def writer(self, completion: Completion, dialect: Dialect, form: Form) -> CompletionsWriter:
         """See `Api.writer`."""

@@ -1,6 +1,7 @@
 """What the server has done, in plain numbers that cost a frame next to nothing; whoever shows them adds them up.
 
-A `Spread` counts by powers of two of a microsecond: a duration's place is its number of bits, found without a search.
+A `Log2Histogram` counts by powers of two of a microsecond: a duration is counted at its number of bits, found without a
+search.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ PLACES: Final = 64
 """So many places a spread has: no process lives for 2^63 us."""
 
 
-class Spread:
+class Log2Histogram:
     """Durations: `counts[k]` of those below 2^k us and not below 2^(k-1), `sum_us` of all of them."""
 
     __slots__ = ("counts", "sum_us")
@@ -30,24 +31,24 @@ class Spread:
         self.sum_us += us
 
 
-class ModelTally:
-    """The streams of one model: `first_us` to their first content frame, `further_us` from each to the next."""
+class ModelCounters:
+    """The streams of one model: `ttft_us` to their first content frame, `itl_us` from each to the next."""
 
-    __slots__ = ("body_bytes", "first_us", "frames", "further_us", "name")
+    __slots__ = ("body_bytes", "frames", "itl_us", "name", "ttft_us")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.frames = 0
         self.body_bytes = 0
-        self.first_us = Spread()
-        self.further_us = Spread()
+        self.ttft_us = Log2Histogram()
+        self.itl_us = Log2Histogram()
 
 
-NO_MODEL: Final = ModelTally("")
+NO_MODEL: Final = ModelCounters("")
 """Of requests that were refused before a model was found for them."""
 
 
-class Tally:
+class RequestCounters:
     """All requests of a server. `route_of` names a path's route, of which there are few."""
 
     def __init__(self, route_of: Callable[[bytes], str] = lambda _: "") -> None:

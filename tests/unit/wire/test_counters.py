@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
 from inference_lab.metrics import BUCKETS_S, show
-from inference_lab.wire.tally import Spread
+from inference_lab.wire.counters import Log2Histogram
 
 
 @given(st.lists(st.one_of(st.integers(0, 10**6), st.integers(0, 10**12)), max_size=60), st.integers(0, 60))
@@ -16,7 +16,7 @@ def test_a_spread_shows_as_the_histogram_that_each_duration_would_have_been_give
 ) -> None:
     registry = CollectorRegistry()
     shown = Histogram("shown", "", buckets=BUCKETS_S, registry=registry)
-    spread, seen = Spread(), {}
+    spread, seen = Log2Histogram(), {}
     for part in (durations_us[:first], durations_us[first:]):
         for us in part:
             spread.add(us)

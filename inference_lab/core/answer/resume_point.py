@@ -37,16 +37,16 @@ from functools import partial
 
 import msgspec
 
-from inference_lab.core.answer.place import Place
+from inference_lab.core.answer.cursor import Cursor
+from inference_lab.core.answer.partial_answer import PartialAnswer, region_of, without_region
 from inference_lab.core.answer.reading import read, read_as_call
-from inference_lab.core.answer.region import Region, region_of, without_region
-from inference_lab.core.answer.templates import FORMATS, Format
+from inference_lab.core.answer.templates import FORMATS, ChatTemplate
 from inference_lab.core.json_text import Ends, scan
 from inference_lab.core.prompts.messages import CallTarget, targets_of
 from inference_lab.core.tokens import digest, encode, tag_of
 
 
-class Position(msgspec.Struct, frozen=True):
+class ResumePoint(msgspec.Struct, frozen=True):
     """A prompt's place in its answer.
 
     `key` is the conversation's 64-bit key: the digest of the ids of the prompt proper. `tag` is that of the
@@ -59,7 +59,7 @@ class Position(msgspec.Struct, frozen=True):
     tag: str
     proper: str
     region: str
-    place: Place
+    place: Cursor
     trapped: bool = False
     is_raw: bool = False
 
@@ -78,54 +78,58 @@ class Position(msgspec.Struct, frozen=True):
         """The function tools of the prompt's tools block."""
         return _tools_of(self.proper)[:-1]
 
-    def call_place(self, style: Format, first: Sequence[CallTarget] = ()) -> Place | None:
+    def call_place(self, template: ChatTemplate, first: Sequence[CallTarget] = ()) -> Cursor | None:
         """The region read as ending in a call's torn opening, where it could be something else too.
 
         `first` is what its name may become before the tools of the prompt's own.
         """
-        place = read_as_call(style, self.region, lambda: [*first, *_tools_of(self.proper)])
+        place = read_as_call(template, self.region, lambda: [*first, *_tools_of(self.proper)])
         return place and msgspec.structs.replace(place, progress=self.place.progress)
 
-    def place_for(self, style: Format, targets: Sequence[CallTarget]) -> Place:
+    def place_for(self, template: ChatTemplate, targets: Sequence[CallTarget]) -> Cursor:
         """The place of an answer that calls one of the `targets`: a torn name becomes the first that it fits."""
         if not self.region:
             return self.place
-        region = region_of(style, self.proper + self.region)
+        region = region_of(template, self.proper + self.region)
         region = msgspec.structs.replace(region, text=self.region)
-        return read(style, region, self.tag, lambda: [*targets, *_tools_of(self.proper)])
+        return read(template, region, self.tag, lambda: [*targets, *_tools_of(self.proper)])
 
 
-def locate(style: Format, text: str, ids: Sequence[int] | None = None, *, is_raw: bool = False) -> Position:
+def locate(
+    template: ChatTemplate, text: str, ids: Sequence[int] | None = None, *, is_raw: bool = False
+) -> ResumePoint:
     """Read a rendered prompt. `ids` are `encode(text)` where the caller has them already.
 
     The tag is that of the last whole word; without one, a torn first word's letters count before the key's,
     so that even a prompt that was rendered anew is continued.
     """
-    region = region_of(style, text)
+    region = region_of(template, text)
     while region.text:
         key = digest(encode(region.proper))
         tag = tag_of(key)
-        place = read(style, region, tag, partial(_tools_of, region.proper))
+        place = read(template, region, tag, partial(_tools_of, region.proper))
         if region.marked or (place.readable and place.progress):
-            trapped = region.text.endswith(style.traps)
-            return Position(key, place.tag or tag, region.proper, region.text, place, trapped, is_raw)
+            trapped = region.text.endswith(template.traps)
+            return ResumePoint(key, place.tag or tag, region.proper, region.text, place, trapped, is_raw)
         region = region.words_alone
-    region = region if region.marked else without_region(style, text)
-    return _fresh(style, region, ids, is_raw=is_raw)
+    region = region if region.marked else without_region(template, text)
+    return _fresh(template, region, ids, is_raw=is_raw)
 
 
-def restarted(style: Format, position: Position) -> Position:
+def restarted(template: ChatTemplate, position: ResumePoint) -> ResumePoint:
     """The place of a server that takes no notice of the answer so far; the words keep their tag."""
-    region = region_of(style, position.proper)
-    region = region if region.marked else without_region(style, position.proper)
-    fresh = _fresh(style, region, None, is_raw=position.is_raw)
+    region = region_of(template, position.proper)
+    region = region if region.marked else without_region(template, position.proper)
+    fresh = _fresh(template, region, None, is_raw=position.is_raw)
     return msgspec.structs.replace(fresh, key=position.key, tag=position.tag)
 
 
-def _fresh(style: Format, region: Region, ids: Sequence[int] | None, *, is_raw: bool) -> Position:
+def _fresh(
+    template: ChatTemplate, region: PartialAnswer, ids: Sequence[int] | None, *, is_raw: bool
+) -> ResumePoint:
     key = digest(encode(region.proper) if ids is None else ids)
     tag = tag_of(key)
-    return Position(key, tag, region.proper, "", read(style, region, tag, list), is_raw=is_raw)
+    return ResumePoint(key, tag, region.proper, "", read(template, region, tag, list), is_raw=is_raw)
 
 
 def _tools_of(proper: str) -> list[CallTarget]:

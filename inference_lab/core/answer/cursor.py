@@ -1,4 +1,4 @@
-"""Where an answer so far ends: the channel, the next word, and the markup missing in front of it."""
+"""Where an answer so far ends: the channel, the next word, and the markup missing before it."""
 
 from typing import Literal
 
@@ -7,7 +7,7 @@ import msgspec
 from inference_lab.core.prompts.messages import CallTarget
 
 
-class Place(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True):
     """The end of an answer so far.
 
     `channel` is `start` where nothing is there and reasoning may still be opened, `end` after a call's argument.
