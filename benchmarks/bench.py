@@ -6,7 +6,8 @@
 Run it from the project's root, with nothing else on the machine. `--against` runs a peer's server the same way, the two
 interleaved, and prints ratios ours / theirs. `{port}` in CMD is a free port, `{fixtures}` a file that tells aimock
 what to answer: `--against 'npx llmock -f {fixtures} -p {port} --log-level silent --journal-max 0'`. A peer tells the
-scenarios apart by the last message, `frames=N delay=MS`; another inference-lab reads the fault header.
+scenarios apart by the last message, `frames=N delay=MS`. `--against '../old/.venv/bin/inference-lab serve {options}'`
+is another version of this server, which is given the options that ours has, in every scenario.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from loadgen import LoadGenerator, scratch
 from report import against_recorded, cost_of_the_journal, print_profile, print_table
-from scenarios import SCENARIOS, Ours, Peer, Scenario, Subject, fixtures, stalled, start_s
+from scenarios import SCENARIOS, Ours, Peer, Scenario, Sibling, Subject, fixtures, stalled, start_s
 
 
 def main() -> None:
@@ -61,7 +62,11 @@ def main() -> None:
         subjects: list[Subject] = [ours]
         if options.against:
             (folder / "fixtures.json").write_text(fixtures(chosen))
-            subjects.append(Peer(options.against, folder / "fixtures.json"))
+            subjects.append(
+                Sibling(options.against, ours)
+                if "{options}" in options.against
+                else Peer(options.against, folder / "fixtures.json")
+            )
         rows = [run(generator, scenario, subjects, options) for scenario in chosen]
     print_table(rows)
     if not options.against:

@@ -90,6 +90,7 @@ SCENARIOS: Final = (
     Scenario(name="paced-100", streams=100, quick=True),
     Scenario(name="paced-400", streams=400, quick=True),
     Scenario(name="paced-500", streams=500),
+    Scenario(name="paced-400-long", streams=400, frames=500, spread_s=5.0),
     Scenario(name="paced-1000", streams=1000, spread_s=2.0),
     Scenario(name="paced-1000-no-journal", streams=1000, spread_s=2.0, journal=False),
     Scenario(name="paced-1000-journal", streams=1000, spread_s=2.0, journal=True),
@@ -99,6 +100,8 @@ SCENARIOS: Final = (
     ),
     Scenario(name="long-1000-journal", streams=1000, frames=1000, spread_s=10.0, seconds=20.0, journal=True),
     Scenario(name="paced-5000-slow", streams=5000, delay_ms=100, spread_s=8.0),
+    # One content frame: what a frame costs here is what a request does.
+    Scenario(name="request", streams=32, frames=1, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="burst-100", streams=32, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="burst-1000", streams=32, frames=1000, delay_ms=0, spread_s=0.2, quick=True),
     Scenario(name="engine-200", kind="engine", streams=200, quick=True),
@@ -149,12 +152,15 @@ class Ours:
 
     def start(self, scenario: Scenario) -> Child:
         """See `Subject.start`."""
-        return Child([*OURS, *self._arguments(scenario)])
+        return Child([*OURS, *self.arguments(scenario)])
 
     def command(self, port: int) -> list[str]:
         """See `Subject.command`."""
+        return [*OURS, *self.arguments_at(port)]
+
+    def arguments_at(self, port: int) -> list[str]:
+        """The options of a server with everything it serves."""
         return [
-            *OURS,
             "--config",
             str(ROOT / "configs"),
             "--hardware",
@@ -168,14 +174,15 @@ class Ours:
         """Run a scenario under cProfile, which makes small functions look dearer than they are."""
         file = self._folder / "profile"
         under = [sys.executable, "-m", "cProfile", "-o", str(file)]
-        child = Child([*under, *OURS, *self._arguments(scenario)])
+        child = Child([*under, *OURS, *self.arguments(scenario)])
         try:
             result = generator.run(child.port, scenario.load(quick=False), child.pids())
         finally:
             child.stop()
         return result, pstats.Stats(str(file))
 
-    def _arguments(self, scenario: Scenario) -> list[str]:
+    def arguments(self, scenario: Scenario) -> list[str]:
+        """The options of a server that is ready for the scenario."""
         where = ["--port", "0"]
         if scenario.tls:
             self._endpoint = self._endpoint or certificate(self._folder)
@@ -214,6 +221,28 @@ class Peer:
     def command(self, port: int) -> list[str]:
         """See `Subject.command`."""
         return shlex.split(self._command.format(port=port, fixtures=self._fixtures))
+
+
+class Sibling:
+    """Another version of our own server, started by a command with `{options}` in it: what we can it can."""
+
+    name = "peer"
+
+    def __init__(self, command: str, ours: Ours) -> None:
+        self._before, self._after = map(shlex.split, command.split("{options}", 1))
+        self._ours = ours
+
+    def can(self, scenario: Scenario) -> bool:
+        """See `Subject.can`."""
+        return self._ours.can(scenario)
+
+    def start(self, scenario: Scenario) -> Child:
+        """See `Subject.start`."""
+        return Child([*self._before, *self._ours.arguments(scenario), *self._after])
+
+    def command(self, port: int) -> list[str]:
+        """See `Subject.command`."""
+        return [*self._before, *self._ours.arguments_at(port), *self._after]
 
 
 def fixtures(scenarios: Sequence[Scenario]) -> str:
