@@ -40,7 +40,7 @@ SIGTERM_S: Final = 1.0
 GROWTH_BYTES: Final = 8 << 20
 _PATIENCE_S: Final = 30.0
 _CONFIG: Final = Path(__file__).parent.parent / "configs" / "deepseek-v4-flash.toml"
-_HEALTH: Final = b"GET /health HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+_HEALTH: Final = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
 _FAULT: Final = "cut_between_frames;after_chunks=21;delay_ms=50"
 """Twenty gaps of 50 ms."""
 _LAG: Final = re.compile(rb"^inference_lab_engine_lag_seconds\{[^}]*\} (\S+)", re.MULTILINE)
@@ -132,6 +132,8 @@ def measure(
                 watch.stop()
             after_bytes = child.rss_bytes()
             _, metrics = exchange(child.port, _HEALTH.replace(b"/health", b"/metrics"))
+            if not metrics.startswith(b"HTTP/1.1 200 "):
+                raise RuntimeError(f"no metrics: {metrics[:300]!r}")
             frames = sum(
                 map(float, re.findall(rb"^inference_lab_frames_total\{[^}]*\} (\S+)", metrics, re.MULTILINE))
             )

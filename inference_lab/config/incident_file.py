@@ -14,7 +14,7 @@ from inference_lab.core.faults.death import AXES
 from inference_lab.core.faults.incident import NAME, Framing, Incident, Part, Piece, parts_of
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.stream.events import Pause
-from inference_lab.core.stream.script import STREAM_HEAD
+from inference_lab.core.stream.healthy import STREAM_HEAD
 
 if TYPE_CHECKING:
     from pathlib import Path

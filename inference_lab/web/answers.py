@@ -9,20 +9,20 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from inference_lab.core.apis.chat.api import CHAT, whole_message
-from inference_lab.core.apis.chat.echo import echo_frames, echo_message, said_by_echo
-from inference_lab.core.apis.chat.writer import ChatWriter
-from inference_lab.core.apis.contract import Completion, Counts
+from inference_lab.core.apis.contract import PLAIN, Completion, Counts
+from inference_lab.core.apis.dialects import LAB
 from inference_lab.core.apis.request import unrecognized
 from inference_lab.core.errors import ApiError
 from inference_lab.core.faults.directive import canonical_of
 from inference_lab.core.identity import response_digits
 from inference_lab.core.stream import events
 from inference_lab.core.stream.assemble import completion_of, context_exceeded, healthy_plan, script
-from inference_lab.core.stream.script import echo_script, from_head_on, healthy_script
+from inference_lab.core.stream.healthy import echo_script, headed, healthy_script
+from inference_lab.core.stream.script import from_head_on
 from inference_lab.web.decide import CONFIGURED, decide, give_back, refused
 from inference_lab.web.recorded import record_answer, record_engine, record_id
 from inference_lab.wire.engine_driver import Job
+from inference_lab.wire.request import texts_of
 from inference_lab.wire.turns import in_slices
 
 if TYPE_CHECKING:
@@ -134,43 +134,46 @@ class Answers:
     def _play(self, request: LabRequest, script: Script, decision: Decision) -> None:
         source = "[fault]" if decision.source == CONFIGURED else decision.source
         assert decision.fault is not None  # noqa: S101 - it is a fault's script
+        request.seen = b""
         self._streams.play(request, script, f"{source} {canonical_of(decision.fault)}")
 
     def _echo(self, request: LabRequest, turn: Turn, echo: Echo) -> Answer:
+        request.seen = b""
         completion = self._fixed_completion(request, turn, None, "")
-        counts = Counts(len(turn.asked.prompt.ids), turn.echo_tokens)
-        writer = ChatWriter(completion)
+        api, counts = turn.asked.api, Counts(len(turn.asked.prompt.ids), turn.echo_tokens)
+        headers = api.headers(completion.id.removeprefix(api.id_prefix))
         if not turn.asked.body.stream:
 
             def made() -> Generator[events.Turn, None, bytes]:
-                said = yield from said_by_echo(writer, echo)
+                whole, said = yield from api.echo_whole(completion, echo, counts)
                 if request.recording is not None:
                     request.recording.says(said + events.finished(echo.finish_reason, counts.json()))
-                message = yield from echo_message(echo, completion)
-                whole = whole_message(completion, message, echo.finish_reason, counts)
-                return request.prepare_json(200, whole)
+                return request.prepare_json(200, whole, texts_of(headers))
 
             return in_slices(request.site.pacer, made())
+        writer = api.writer(completion, LAB, PLAIN)
         script = echo_script(
             writer,
-            echo_frames(writer, echo),
+            api.echo_frames(writer, echo),
             echo.finish_reason,
             counts,
             include_usage=turn.asked.body.include_usage,
         )
-        self._streams.play(request, script, "echo", healthy=True)
+        self._streams.play(request, headed(script, headers), "echo", healthy=True)
         return None
 
     def _engine(self, request: LabRequest, turn: Turn) -> Answer:
         asked, engine = turn.asked, turn.served.engine
-        api, body, prompt, dialect = asked.api, asked.body, asked.prompt, asked.model.dialect
+        api, body, prompt, dialect = asked.api, asked.body, asked.prompt, asked.dialect
         plan = healthy_plan(asked)
         job = Job(prompt.ids, max(1, plan.completion_tokens), body.engine_priority)
         refusal = engine.refusal(job)
         if refusal is not None:
             raise context_exceeded(f"this request can never run: {refusal}", asked)
+        digits = self._random_digits()
+        headers = api.headers(digits)
         completion = Completion(
-            (dialect.id_prefix or api.id_prefix) + self._random_digits(),
+            (dialect.id_prefix or api.id_prefix) + digits,
             int(self._wall_seconds()),
             asked.model.name,
         )
@@ -180,6 +183,7 @@ class Answers:
         def counts(ticket: Ticket) -> Counts:
             return Counts(len(prompt.ids), plan.completion_tokens, ticket.cached_tokens)
 
+        request.seen = b""
         if body.stream:
             writer = api.writer(completion, dialect, api.form(body, prompt))
             # `player` is bound in time: an engine calls back only after `submit` has returned.
@@ -194,7 +198,9 @@ class Answers:
                 include_usage=body.include_usage,
                 unseen_tokens=plan.unseen_tokens,
             )
-            player = self._streams.play(request, script, "engine", on_gone=ticket.cancel, healthy=True)
+            player = self._streams.play(
+                request, headed(script, headers), "engine", on_gone=ticket.cancel, healthy=True
+            )
             return None
 
         # Written in a callback: a defect in it is this request's alone, and Klein answers it.
@@ -218,7 +224,7 @@ class Answers:
                 request.recording.says(events.said_of_whole(plan.pieces, plan.finish, told.json()))
             whole = api.whole(body, completion, prompt, plan, told)
             written = in_slices(request.site.pacer, whole)
-            return written.addCallback(lambda data: request.prepare_json(200, data))
+            return written.addCallback(lambda data: request.prepare_json(200, data, texts_of(headers)))
 
         written = answer.addCallback(write)
         self._streams.hold(written)
@@ -226,7 +232,7 @@ class Answers:
 
     @staticmethod
     def _fixed_completion(request: LabRequest, turn: Turn, fault: Fault | None, canonical: str) -> Completion:
-        api = CHAT if fault is None else turn.asked.api
+        api = turn.asked.api
         digits = response_digits(api.path, turn.raw, canonical, turn.request_id)
         completion = completion_of(turn.asked, fault, digits)
         if request.recording is not None:

@@ -37,10 +37,22 @@ if TYPE_CHECKING:
     from inference_lab.wire.request import LabRequest
     from inference_lab.wire.turns import Aside
 
+_ASKED_WITH: Final = (
+    "x-inference-lab-fault",
+    "authorization",
+    "content-type",
+    "x-request-id",
+    "x-test-id",
+    "x-api-key",
+    "anthropic-version",
+    "anthropic-beta",
+    "anthropic-dangerous-direct-browser-access",
+)
+"""What pages may send, Anthropic's SDK included."""
 _PREFLIGHT: Final = (
     (
         "access-control-allow-headers",
-        "x-inference-lab-fault, authorization, content-type, x-request-id, x-test-id",
+        ", ".join(_ASKED_WITH),
     ),
     ("access-control-max-age", "86400"),
 )
@@ -118,16 +130,23 @@ class Lab:
         """Render a conversation and the answer so far."""
         return self._help(request, self._helpers.render)
 
+    @app.route("/v1/messages/count_tokens", methods=["POST"])
+    def count_tokens(self, request: LabRequest) -> bytes | Deferred[bytes]:
+        """Count the tokens of a message's prompt."""
+        return self._help(request, self._helpers.count_tokens)
+
     def _help(
         self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]
     ) -> bytes | Deferred[bytes]:
         self._turns.refuse_fault(request)
-        raw = whole_body(request)
+        raw = request.seen = whole_body(request)
+
+        def written(payload: bytes) -> bytes:
+            return request.prepare_json(200, payload, request.api_headers())
+
         if len(raw) <= LARGE_BYTES:
-            return _json(request, answer(raw))
-        return self._aside(lambda: msgspec.json.encode(answer(raw))).addCallback(
-            lambda payload: request.prepare_json(200, payload)
-        )
+            return written(msgspec.json.encode(answer(raw)))
+        return self._aside(lambda: msgspec.json.encode(answer(raw))).addCallback(written)
 
     @app.route("/v1/models", methods=["GET"])
     def models(self, request: LabRequest) -> bytes:

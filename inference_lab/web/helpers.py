@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.apis.messages.api import MESSAGES
+from inference_lab.core.apis.messages.request import CountRequest
 from inference_lab.core.apis.request import Ids, read_body
 from inference_lab.core.errors import invalid_prompt, invalid_request
 from inference_lab.core.prompts.messages import Message
@@ -58,6 +60,18 @@ class Helpers:
 
     def __init__(self, models: ServedModels) -> None:
         self._models = models
+
+    def count_tokens(self, body: bytes) -> dict[str, object]:
+        """`POST /v1/messages/count_tokens`, Anthropic's shape: a conversation in, the length of its prompt out.
+
+        Raises:
+            ApiError: as for a message.
+        """
+        asked = read_body(body, CountRequest)
+        asked.check()
+        model = self._models.find(asked.model or "").model
+        prompt = MESSAGES.prompt(asked, model.template, reasons=model.reasoning_words > 0)
+        return {"input_tokens": len(prompt.ids)}
 
     def tokenize(self, body: bytes) -> dict[str, object]:
         """`POST /tokenize`, vLLM's shape: a prompt or a conversation in, ids out."""

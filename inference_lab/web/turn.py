@@ -194,7 +194,7 @@ class Turns:
         """
         header = self._header_plan(request)
         header_test = header_test_id(request)
-        raw = whole_body(request)
+        raw = request.seen = whole_body(request)
         values = read_values(raw)
         if request.recording is not None:
             _record_body(request.recording, values, api.body)

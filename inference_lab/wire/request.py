@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 from twisted.logger import Logger
 from twisted.web import http, server
 
+from inference_lab.core.apis.table import api_at
 from inference_lab.core.errors import (
     ApiError,
     bodies_too_large,
@@ -18,6 +19,7 @@ from inference_lab.core.errors import (
     invalid_request,
     not_found,
 )
+from inference_lab.core.identity import response_digits
 from inference_lab.core.journal.row import Unplanned
 from inference_lab.wire.counters import NO_MODEL
 from inference_lab.wire.origins import is_guarded
@@ -46,7 +48,7 @@ class LabRequest(server.Request):
     # and a table of each object's own is a kilobyte more.
     __slots__ = (
         "_counted_bytes", "_is_processed", "_reader", "_refusal", "body_bytes", "body_too_large",
-        "early", "model", "recording", "response", "streaming", "trigger",
+        "early", "model", "recording", "response", "seen", "streaming", "trigger",
     )  # fmt: skip
     channel: Any  # what it came by; everybody else asks its `response`
     site: Site  # type: ignore[assignment] # what Twisted types as its own
@@ -64,6 +66,9 @@ class LabRequest(server.Request):
         self.site = self.channel.site
         self.model = NO_MODEL
         self.trigger = ""  # what answers, in a word
+        self.seen = (
+            b""  # the body, once it has been read, until an answer is decided: an error's id is made of it
+        )
         self._is_processed = False
         self._refusal: ApiError | None = None
         self._reader: tuple[tuple[str, str], ...] = _ANY_READER
@@ -260,12 +265,27 @@ class LabRequest(server.Request):
                 self.recording.add(body_bytes=None)
             elif raw:
                 self.recording.tell_body(raw)
-        return self.prepare_json(error.status, error.body(), error.headers)
+        body = api_at(self.path).error(error, self._digits())
+        return self.prepare_json(error.status, body, (*error.headers, *self.api_headers()))
+
+    def api_headers(self) -> tuple[tuple[str, str], ...]:
+        """What the API of the path adds to an answer that nobody has decided."""
+        return texts_of(api_at(self.path).headers(self._digits()))
+
+    def _digits(self) -> str:
+        """Those of the ids of an answer that no fault has made."""
+        named = b", ".join(self.requestHeaders.getRawHeaders(b"x-request-id") or ())
+        return response_digits(self.path.decode("utf-8", "backslashreplace"), self.seen, "", named)
 
     def __repr__(self) -> str:
         """Method and path, cut so that a log line stays a line; control characters come escaped."""
         line = repr(b"%b %b" % (self.method, self.uri))[2:-1]
         return line if len(line) <= 200 else line[:200] + "…"
+
+
+def texts_of(headers: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
+    """Headers as texts."""
+    return tuple((name.decode("ascii"), value.decode("latin-1")) for name, value in headers)
 
 
 def _origin_form(target: bytes) -> bytes:

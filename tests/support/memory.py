@@ -11,7 +11,7 @@ from twisted.internet.testing import StringTransportWithDisconnection
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from inference_lab.core.stream.script import STREAM_HEAD
+from inference_lab.core.stream.healthy import STREAM_HEAD
 from inference_lab.wire.h1.channel import LabChannel, LabSite
 from inference_lab.wire.h1.endings import Endings
 from inference_lab.wire.pacer import Pacer

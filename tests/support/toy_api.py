@@ -116,6 +116,12 @@ class ToyReader:
     def is_foreign(self, frame: dict[str, Any]) -> bool:
         return "t" not in frame
 
+    def is_own(self, frame: dict[str, Any]) -> bool:
+        return "t" in frame
+
+    def structure(self) -> None:
+        return None
+
 
 class Toy(Api[CompletionsRequest]):
     name, path, prompt_field, id_prefix = "toy", "/toy", "prompt", "toy-"

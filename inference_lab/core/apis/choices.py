@@ -15,7 +15,6 @@ import msgspec
 from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.apis.contract import PLAIN, Counts, Form, StreamWriter, quote
 from inference_lab.core.apis.dialects import LAB
-from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.stream.events import (
     NOTHING,
     SAID_DONE,
@@ -185,10 +184,7 @@ class ChoicesWriter(StreamWriter):
 
     def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterator[Frame]:
         """See `StreamWriter.error`."""
-        made = self.completion
-        block = VARIANTS[variant].block(
-            fields, id_=made.id, kind=self.kind, created=made.created, model=made.model
-        )
+        block = self.foreign_error(variant, fields)
         yield Frame(block, said=said_by_error(block, is_first=is_first), part=Part.ERROR)
 
     def malformed(self) -> Frame:

@@ -68,6 +68,13 @@ class ChoicesReader:
             return self.read(body)
         return ReadFrame(is_error=True)
 
+    def is_own(self, frame: dict[str, Any]) -> bool:
+        """See `FrameReader.is_own`."""
+        return "choices" in frame
+
+    def structure(self) -> None:
+        """See `FrameReader.structure`."""
+
     def is_foreign(self, frame: dict[str, Any]) -> bool:
         """See `FrameReader.is_foreign`."""
         if "choices" in frame or frame.get("error") is not None:

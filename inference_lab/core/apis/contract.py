@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from inference_lab.core.answer.writer import Plan
     from inference_lab.core.apis.errors import ErrorFields, Variant
     from inference_lab.core.apis.reading import FrameReader
+    from inference_lab.core.errors import ApiError
+    from inference_lab.core.faults.values import Value
     from inference_lab.core.prompts.echo import Echo
-    from inference_lab.core.stream.events import Frame, Turn
+    from inference_lab.core.stream.events import Delivered, Frame, Turn
 
 _B = TypeVar("_B", bound=Common)
 
@@ -94,9 +96,12 @@ class StreamWriter(ABC):
     It counts what it writes: tokens for the usage, and whether content has begun. `kind` is the `object` of every
     frame, where an API has that. `has_opening`: something stands before the first content frame. `is_first_alike`: the
     first content frame is written as the others are. `numbers`: frames depend on those sent before them, see `stamp`.
+    `counts_in_finish`: where counts are sent, the finish has them. `promised` are those that an engine knows before the
+    end.
     """
 
     kind: ClassVar[str] = ""
+    counts_in_finish: ClassVar[bool] = False
     has_opening: bool = True
     is_first_alike: bool = True
     numbers: ClassVar[bool] = False
@@ -107,6 +112,7 @@ class StreamWriter(ABC):
         self.form = form
         self.tokens = 0
         self.has_begun = False
+        self.promised: Callable[[], Counts] | None = None
 
     @abstractmethod
     def opening(self) -> Iterable[Frame]:
@@ -161,6 +167,26 @@ class StreamWriter(ABC):
     def error(self, variant: str, fields: ErrorFields, *, is_first: bool) -> Iterable[Frame]:
         """An error, as the variant with this name has it; `is_first`: nothing of the body comes before it."""
 
+    def foreign_error(self, variant: str, fields: ErrorFields) -> bytes:
+        """An error as a variant of the table of errors has it, whatever API that is of."""
+        made = self.completion
+        return VARIANTS[variant].block(
+            fields, id_=made.id, kind=self.kind, created=made.created, model=made.model
+        )
+
+    def error_json(self, status: int, fields: ErrorFields, *, nested: bool) -> bytes:
+        """A failure's JSON body, with its code unless that is left out; `nested` false: its fields alone."""
+        kind = "rate_limit_error" if status == 429 else "server_error"
+        error: dict[str, object] = {
+            "message": fields.message,
+            "type": kind if fields.type is None else fields.type,
+        }
+        if nested:
+            error["param"] = None
+        if fields.has_code:
+            error["code"] = fields.code
+        return msgspec.json.encode({"error": error} if nested else error)
+
     @abstractmethod
     def malformed(self) -> Frame:
         """A whole event whose JSON breaks off."""
@@ -187,7 +213,8 @@ class Api(Generic[_B]):
 
     `body` is the request's struct, `reader` reads its frames, `dialects` and `errors` are its spellings. `is_raw`: text
     comes with its markup, and calls as text; elsewhere each channel has a member of its own. `lacks` are values of axes
-    that mean nothing here, and what an API must be or have for them.
+    that mean nothing here, and what an API must be or have for them. `mode_rows` are what modes are here, where that is
+    not what the table of modes says.
     """
 
     name: ClassVar[str]
@@ -199,7 +226,8 @@ class Api(Generic[_B]):
     reader: ClassVar[FrameReader] = CHOICES
     dialects: ClassVar[Mapping[str, Dialect]] = DIALECTS
     errors: ClassVar[Mapping[str, Variant]] = VARIANTS
-    lacks: ClassVar[Mapping[tuple[str, str], str]] = {}
+    lacks: ClassVar[Mapping[tuple[str, object], str]] = {}
+    mode_rows: ClassVar[Mapping[str, Mapping[str, Value]]] = {}
 
     def prompt(self, body: _B, template: ChatTemplate, *, reasons: bool) -> Prompt:
         """Render the prompt in a model's format; `reasons` is whether the model does unless the request forbids it.
@@ -218,6 +246,16 @@ class Api(Generic[_B]):
         del body
         return None
 
+    def echo_frames(self, writer: StreamWriter, echo: Echo) -> Iterable[tuple[bytes, Delivered]]:
+        """The content frames of an echo, and what each says."""
+        raise NotImplementedError
+
+    def echo_whole(
+        self, completion: Completion, echo: Echo, counts: Counts
+    ) -> Generator[Turn, None, tuple[bytes, Delivered]]:
+        """The JSON of an echo that is not streamed, and what it says but for its end, made in turns."""
+        raise NotImplementedError
+
     def writer(self, completion: Completion, dialect: Dialect, form: Form) -> StreamWriter:
         """Who writes the frames of a stream."""
         raise NotImplementedError
@@ -232,6 +270,16 @@ class Api(Generic[_B]):
     ) -> Generator[Turn, None, bytes]:
         """The JSON of an answer that is not streamed, made in turns where it is long."""
         raise NotImplementedError
+
+    def headers(self, digits: str) -> tuple[tuple[bytes, bytes], ...]:
+        """What a response's head has besides; `digits` are those of its id."""
+        del digits
+        return ()
+
+    def error(self, error: ApiError, digits: str) -> bytes:
+        """The body of a refusal."""
+        del digits
+        return error.body()
 
     def text_of(self, piece: Piece) -> str:
         """A piece's text as a frame of content shows it."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 Channel = Literal["reasoning", "text", "raw", "call"]
 """What a text is; `raw` is an answer with its markup, of any channel."""
@@ -68,6 +71,23 @@ class ReadFrame(msgspec.Struct, frozen=True):
     others: tuple[object, ...] = ()
 
 
+class Misplaced(msgspec.Struct, frozen=True):
+    """What is wrong with a stream's events beside what they say: the finding's name, and a sentence."""
+
+    finding: str
+    sentence: str
+
+
+class Structure(Protocol):
+    """Follows the events of one stream, in an API that has rules for their order."""
+
+    def take(self, name: str | None, frame: dict[str, Any]) -> Iterator[Misplaced]:
+        """The next event: the name that it comes under, and its JSON."""
+
+    def end(self, finish: str | None) -> Iterator[Misplaced]:
+        """All has come, and `finish` is a normal end."""
+
+
 class FrameReader(Protocol):
     """Reads an API's frames: one without state, for the oracle, for incidents, and for what an upstream sends."""
 
@@ -82,3 +102,9 @@ class FrameReader(Protocol):
 
     def is_foreign(self, frame: dict[str, Any]) -> bool:
         """Whether a frame is of another API, whose finish is not understood."""
+
+    def is_own(self, frame: dict[str, Any]) -> bool:
+        """Whether a frame can be of this API alone."""
+
+    def structure(self) -> Structure | None:
+        """Who follows a stream's events; None where each stands for itself."""

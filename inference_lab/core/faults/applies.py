@@ -77,7 +77,7 @@ def why_invisible(
     for (key, value), needed in api.lacks.items():
         given = getattr(death, key)
         if getattr(given, "word", given) == value:
-            return f"{key}={value} is for {needed}"
+            return f"{key}={str(value).lower() if isinstance(value, bool) else value} is for {needed}"
     for key, known in (("dialect", api.dialects), ("error", api.errors)):
         if (given := getattr(death, key)) not in {None, "none", *known}:
             return f"{key}={given} is no spelling of {api.name}, expected {', '.join(known)}"

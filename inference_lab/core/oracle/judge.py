@@ -38,7 +38,6 @@ from typing import Final, Literal
 import msgspec
 
 from inference_lab.core.answer.end import NORMAL_FINISHES, End, end_of
-from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.apis.reading import FrameReader
 from inference_lab.core.oracle.markup import OPENING_TOKENS, least_tokens, most_tokens
 from inference_lab.core.oracle.reader import Reader
@@ -97,7 +96,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
     finish: str | None = None,
     usage: Usage = "not",
     ignore: Iterable[str] = (),
-    reader: FrameReader = CHOICES,
+    reader: FrameReader | None = None,
 ) -> Verdict:
     """Judge server-sent events, a JSON answer or plain text, in constant memory. No body makes it raise.
 
@@ -115,7 +114,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
         finish: the finish reason that the upstream said, as chat spells it.
         usage: whether the client asked for usage.
         ignore: findings, or weights of findings, that are not to count.
-        reader: what reads the frames of its API: chat and completions have the same.
+        reader: what reads the frames of its API: chat and completions have the same. None: the first frame says it.
 
     Raises:
         ValueError: both `tokens` and `max_tokens`; a name in `ignore` that is neither a finding's nor a weight's.
@@ -132,7 +131,7 @@ def verify(  # noqa: PLR0913 - all that can be known beside the bytes, each by i
 class _Judge:
     """Has the last word over what a reader has read."""
 
-    def __init__(self, known: Known, frames: FrameReader) -> None:
+    def __init__(self, known: Known, frames: FrameReader | None) -> None:
         self._known = known
         self._report = Report(kinds_named(known.ignore))
         self._reader = Reader(
@@ -203,6 +202,7 @@ class _Judge:
             report.find(Kind.PHANTOM_CALL, f"finish {answer.finish!r} {what}")
         self._judge_counts(end)
         if not died:
+            self._reader.check_end()
             self._check_tail()
         if end is End.CUT and known.ended == "clean":
             report.find(Kind.SILENT_TRUNCATION, "the stream ended cleanly without the end of the answer")

@@ -8,10 +8,11 @@ import msgspec
 
 from inference_lab.core.answer.end import Spoken
 from inference_lab.core.apis.choices_reader import CHOICES
-from inference_lab.core.apis.reading import FrameReader
+from inference_lab.core.apis.readers import READERS, reader_of
+from inference_lab.core.apis.reading import FrameReader, Structure
 from inference_lab.core.json_text import Ends, scan
 from inference_lab.core.oracle.frames import Answer
-from inference_lab.core.oracle.sse import LINE_LIMIT, Events, may_be_sse
+from inference_lab.core.oracle.sse import LINE_LIMIT, Events, SseEvent, may_be_sse
 from inference_lab.core.oracle.verdict import WORD_FINDINGS, Kind, Report
 from inference_lab.core.oracle.words import WordChecker, WordsRead
 
@@ -68,7 +69,7 @@ class Reader:
         tag: the answer's two letters; else the first word's count.
         hidden_tokens: tokens that usage counts for markup which no frame shows.
         report: takes the findings on the way.
-        frames: reads the frames of the API.
+        frames: reads the frames of the API; None: the first frame that can be of one alone says which that is.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Reader:
         tag: str | None = None,
         hidden_tokens: int = 0,
         report: Report | None = None,
-        frames: FrameReader = CHOICES,
+        frames: FrameReader | None = CHOICES,
     ) -> None:
         self._frames = frames
         self.report = Report() if report is None else report
@@ -133,6 +134,11 @@ class Reader:
         self.finish()
         self.answer.end(dead=dead)
 
+    def check_end(self) -> None:
+        """Judge the order of a stream's events at what is a normal end."""
+        if isinstance(self._body, _Events):
+            self._body.check_end(self.answer.finish)
+
     def finish(self) -> None:
         """All bytes have come; the last words are still to be judged."""
         if self._body is None:
@@ -165,23 +171,41 @@ class _Events:
 
     form: Final = "events"
 
-    def __init__(self, report: Report, answer: Answer, frames: FrameReader, skipped: int) -> None:
+    def __init__(self, report: Report, answer: Answer, frames: FrameReader | None, skipped: int) -> None:
         self._report, self._answer, self._frames = report, answer, frames
         self._events = Events(report, skipped)
+        self._structure: Structure | None = None
+        if frames is not None:
+            self._structure = frames.structure()
 
     def feed(self, block: bytes) -> None:
         """The next bytes."""
         for event in self._events.feed(block):
             self._report.offset = event.offset
             data = event.data.strip()
+            readers = (self._frames,) if self._frames else READERS
+            is_end = any(reader.is_end(data) for reader in readers)
             if event.is_error:
                 self._answer.failed()
-            elif self._frames.is_end(data):
+                self._follow(event, data)
+            elif is_end:
                 self._answer.done_marker()
+                self._follow(event, data)
             elif data:
-                self._frame(data)
+                self._frame(event, data)
 
-    def _frame(self, data: bytes) -> None:
+    def _follow(self, event: SseEvent, data: bytes) -> None:
+        """The order of an event that says no more than that; what is no JSON stands in none."""
+        if self._structure is None:
+            return
+        try:
+            frame = _decoded(data)
+        except (msgspec.DecodeError, OverflowError):
+            return
+        for found in self._structure.take(event.name, frame):
+            self._report.find(Kind(found.finding), found.sentence)
+
+    def _frame(self, event: SseEvent, data: bytes) -> None:
         try:
             frame = _decoded(data)
         except msgspec.DecodeError:
@@ -189,7 +213,17 @@ class _Events:
         except OverflowError as error:
             self._report.find(Kind.TOO_LONG, f"a frame has {error}")
         else:
-            self._answer.take(self._frames.read(frame))
+            if self._frames is None and (found := reader_of(frame)) is not None:
+                self._frames, self._structure = found, found.structure()
+            if self._structure is not None:
+                for fault in self._structure.take(event.name, frame):
+                    self._report.find(Kind(fault.finding), fault.sentence)
+            self._answer.take((self._frames or CHOICES).read(frame))
+
+    def check_end(self, finish: str | None) -> None:
+        """A normal end has come."""
+        for found in self._structure.end(finish) if self._structure is not None else ():
+            self._report.find(Kind(found.finding), found.sentence)
 
 
 class _Json:
@@ -197,7 +231,7 @@ class _Json:
 
     form: Final = "json"
 
-    def __init__(self, report: Report, answer: Answer, frames: FrameReader) -> None:
+    def __init__(self, report: Report, answer: Answer, frames: FrameReader | None) -> None:
         self._report, self._answer, self._frames = report, answer, frames
         self._parts: list[bytes] = []
         self._size = 0
@@ -217,7 +251,8 @@ class _Json:
         self._parts = []
         self._report.offset = 0
         try:
-            self._answer.take(self._frames.read_whole(_decoded(data)))
+            body = _decoded(data)
+            self._answer.take((self._frames or reader_of(body) or CHOICES).read_whole(body))
         except msgspec.DecodeError:
             if self._is_error_line(data):
                 self._answer.failed()

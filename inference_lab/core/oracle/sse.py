@@ -20,10 +20,14 @@ def may_be_sse(head: bytes) -> bool:
     return head.startswith(b":") or any(field.startswith(head[: len(field)]) for field in _FIELDS)
 
 
+_NAME_BYTES: Final = 200
+
+
 class SseEvent(msgspec.Struct, frozen=True):
-    """One event: its data, and whether it calls itself an error (`event: error`, or an `error:` field)."""
+    """One event: its data, its name, and whether it calls itself an error (`event: error`, or an `error:` field)."""
 
     data: bytes
+    name: str | None
     is_error: bool
     offset: int
 
@@ -39,6 +43,7 @@ class Events:
         self._data: list[bytes] = []
         self._size = 0
         self._is_error = False
+        self._name: str | None = None
 
     def feed(self, block: bytes) -> Iterator[SseEvent]:
         """The events that this block completes."""
@@ -78,7 +83,7 @@ class Events:
     def _take(self, line: bytes, end: int) -> SseEvent | None:
         """One line; the event that a blank one completes."""
         if not line:
-            event = SseEvent(b"\n".join(self._data), self._is_error, self._offset)
+            event = SseEvent(b"\n".join(self._data), self._name, self._is_error, self._offset)
             wanted = bool(self._data) or self._is_error
             self._clear(end)
             return event if wanted else None
@@ -92,11 +97,14 @@ class Events:
                 self._data = []
                 self._report.offset = self._offset
                 self._report.find(Kind.TOO_LONG, f"an event has more than {LINE_LIMIT} bytes")
-        elif field == b"error" or (field == b"event" and value == b"error"):
+        elif field == b"event":
+            self._name = value[:_NAME_BYTES].decode("utf-8", "replace")
+            self._is_error = self._is_error or value == b"error"
+        elif field == b"error":
             self._is_error = True
         elif not field:
             self._report.note(Note.COMMENTS)
-        elif field not in {b"event", b"id", b"retry"}:
+        elif field not in {b"id", b"retry"}:
             self._report.note(Note.UNKNOWN_LINES)
         return None
 
@@ -105,4 +113,5 @@ class Events:
         self._data = []
         self._size = 0
         self._is_error = False
+        self._name = None
         self._offset = offset

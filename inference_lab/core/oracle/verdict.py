@@ -62,6 +62,12 @@ class Kind(Enum):
     PHANTOM_CALL = "phantom_call"
     FINISH_CHANGED = "finish_changed"
     SILENT_TRUNCATION = "silent_truncation"
+    EVENT_NAME = "event_name"
+    EVENT_ORDER = "event_order"
+    BLOCK_INDEX = "block_index"
+    BLOCK_TYPE = "block_type"
+    UNCLOSED_BLOCK = "unclosed_block"
+    SIGNATURE = "signature"
 
     @property
     def weight(self) -> Weight:
@@ -72,6 +78,8 @@ class Kind(Enum):
 _WEIGHTS: Final[Mapping[Kind, Weight]] = {
     **dict.fromkeys((Kind.ID_CHANGED, Kind.MODEL_CHANGED, Kind.SECOND_ROLE), Weight.SHAPE),
     **dict.fromkeys((Kind.OTHER_CHOICE, Kind.TWO_FINISHES), Weight.SHAPE),
+    **dict.fromkeys((Kind.EVENT_NAME, Kind.EVENT_ORDER, Kind.BLOCK_INDEX), Weight.SHAPE),
+    **dict.fromkeys((Kind.BLOCK_TYPE, Kind.UNCLOSED_BLOCK, Kind.SIGNATURE), Weight.SHAPE),
     **dict.fromkeys((Kind.USAGE_SUM, Kind.USAGE_WORDS, Kind.USAGE_LOST), Weight.ACCOUNTING),
 }
 """Of the findings that are about anything but what a client reads."""

@@ -128,7 +128,10 @@ class AnswerFrames:
             if death.text_in_finish:
                 yield self._finish_with(self._next_piece())
             else:
-                yield from writer.finish(reason, writer.counts() if death.usage == "on_finish" else None)
+                has_counts = death.usage == "on_finish" or (
+                    writer.counts_in_finish and death.usage != "never"
+                )
+                yield from writer.finish(reason, writer.counts() if has_counts else None)
         if death.usage == "with_choices" and reason is not None:
             yield from writer.finish(reason, writer.counts())
         elif death.usage == "always" or (

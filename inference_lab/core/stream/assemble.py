@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from inference_lab.core.answer.answer import Limits, healthy
 from inference_lab.core.answer.resume_point import restarted
@@ -20,6 +22,7 @@ from inference_lab.core.identity import FIXED_CREATED
 from inference_lab.core.prompts.messages import requires_call, targets_of
 from inference_lab.core.stream.content import AnswerSource, Cut
 from inference_lab.core.stream.events import said_of_whole
+from inference_lab.core.stream.healthy import headed
 from inference_lab.core.stream.script import fault_script
 from inference_lab.core.tokens import FIRST_TEXT_WORD
 
@@ -61,9 +64,13 @@ class Asked(msgspec.Struct, frozen=True):
 
     def dialect_of(self, fault: Fault) -> Dialect:
         """Whose frames a fault's are: the model's unless it says otherwise."""
-        name = fault.death.dialect
         # One that the API does not have is refused by `script`.
-        return self.model.dialect if name is None else self.api.dialects.get(name, LAB)
+        return self.dialect if (name := fault.death.dialect) is None else self.api.dialects.get(name, LAB)
+
+    @property
+    def dialect(self) -> Dialect:
+        """Whose frames the model's are, on an API that has them."""
+        return self.api.dialects.get(self.model.dialect.name, LAB)
 
 
 def completion_of(asked: Asked, fault: Fault | None, digits: str) -> Completion:
@@ -89,7 +96,9 @@ def script(
         ApiError: 400 for words without ids, where these are asked for.
         ValueError: this request cannot meet the fault. See `fault_script` for when it is raised.
     """
-    api, body, prompt, death = asked.api, asked.body, asked.prompt, fault.death
+    api, body, prompt = asked.api, asked.body, asked.prompt
+    fault = as_played(fault, api)
+    death = fault.death
     counted = body.include_usage or not is_asked_for
     reason = why_invisible(fault, api=api, counts=counted, connection=asked.connection)
     if reason is not None:
@@ -123,7 +132,18 @@ def script(
         if body.return_token_ids or not (body.stream and death.may_stream and death.at != "request"):
             cut = Cut(death, source)  # refused here, too, where the script has no content to refuse
             _require_ids(body, cut.pieces, lambda: cut.pieces_shown)
-    return events
+    return headed(events, api.headers(completion.id.removeprefix(api.id_prefix)))
+
+
+@lru_cache(maxsize=256)
+def as_played(fault: Fault, api: Api[Any]) -> Fault:
+    """A fault as an API has its mode, but for what is asked for besides."""
+    row = api.mode_rows.get(fault.mode)
+    if row is None:
+        return fault
+    given = {key for key, _ in fault.settings}
+    changes = {key: value for key, value in row.items() if key not in given}
+    return replace(fault, death=replace(fault.death, **changes))
 
 
 def _source_of(asked: Asked, fault: Fault) -> AnswerSource:

@@ -215,6 +215,12 @@ def bursts(
     for part in pieces.segments:
         is_plain = isinstance(part, Run) and part.channel != "call" and not writer.dialect.comment
         template = writer.template(part.channel) if is_plain else None
+        is_closed = is_plain and template is None and left > 0
+        if is_closed and isinstance(part, Run) and part.start != part.stop:  # its first word may open a block
+            yield next(iter(part))
+            part = msgspec.structs.replace(part, start=part.start + 1)  # noqa: PLW2901 - the rest of it
+            left -= 1
+            template = writer.template(part.channel)
         if isinstance(part, Piece) or template is None:
             for piece in islice((part,) if isinstance(part, Piece) else part, left):
                 left -= 1

@@ -217,15 +217,20 @@ def commented(frames: Iterator[_Of], block: bytes) -> Iterator[_Of]:
 def _tear(frames: Drafts, _: Scene) -> Drafts:
     """The last content frame before the fault point torn, and nothing after it."""
     held: Frame | None = None
+    after: list[Draft] = []  # what goes out with it, and is lost where it is the last
     for event in frames:
         if isinstance(event, FaultPoint):
             if held is not None:
                 yield Torn(held.data, held.said)
             yield event
             return
+        if held is not None and isinstance(event, Frame) and event.part is Part.PING:
+            after.append(event)
+            continue
         if held is not None:
             yield held
-            held = None
+            yield from after
+            held, after = None, []
         if _is(event, Part.CONTENT):
             held = event
         else:

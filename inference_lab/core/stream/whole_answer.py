@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-import msgspec
-
-from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE
+from inference_lab.core.apis.errors import DEFAULT_CODE, DEFAULT_MESSAGE, ErrorFields
 from inference_lab.core.faults.death import HEALTHY, OPENED_KEYS, Death, at_defaults
 from inference_lab.core.faults.silence import HEARTBEATS, beats_behind, beats_in, silence
 from inference_lab.core.faults.values import Keyword
@@ -38,7 +36,7 @@ _HTML_TYPE: Final = b"text/html"
 
 def answered(death: Death, writer: StreamWriter, whole: Whole) -> Iterator[Event]:
     """A response that is no stream, though it may begin like one."""
-    kind, body, told = yield from _body(death, whole)
+    kind, body, told = yield from _body(death, writer, whole)
     if not at_defaults(death, OPENED_KEYS):
         yield head_of(death, writer.dialect, kind or writer.dialect.content_type)
     else:
@@ -61,16 +59,18 @@ def _whole_head(death: Death, kind: bytes, size: int) -> Head:
     return Head(death.status, tuple(headers), "none" if content_length is None else "length", content_length)
 
 
-def _body(death: Death, whole: Whole) -> Generator[Turn, None, tuple[bytes, bytes, Delivered]]:
+def _body(
+    death: Death, writer: StreamWriter, whole: Whole
+) -> Generator[Turn, None, tuple[bytes, bytes, Delivered]]:
     """Its content type, its bytes and what it says."""
     if death.status != HEALTHY.status:
         if death.body == "html":
             return _HTML_TYPE, _html(death.status), AN_ERROR
         if death.body == "empty":
             return b"", b"", NOTHING
-        return _JSON_TYPE, _error_json(death, nested=death.body == "json"), AN_ERROR
+        return _JSON_TYPE, _error_json(death, writer, nested=death.body == "json"), AN_ERROR
     if death.answer_as == "json_error":
-        return _JSON_TYPE, _error_json(death, nested=True), AN_ERROR
+        return _JSON_TYPE, _error_json(death, writer, nested=True), AN_ERROR
     if death.answer_as == "html":
         return _HTML_TYPE, _html(502), AN_ERROR
     if death.answer_as == "empty":
@@ -83,20 +83,18 @@ def _html(status: int) -> bytes:
     return b"<html><head><title>%d</title></head><body><h1>%d</h1></body></html>\n" % (status, status)
 
 
-def _error_json(death: Death, *, nested: bool) -> bytes:
-    """An OpenAI error; `nested` false: its fields alone."""
+def _error_json(death: Death, writer: StreamWriter, *, nested: bool) -> bytes:
+    """An error as the API has it; `nested` false: its fields alone."""
     status = DEFAULT_CODE if death.status == HEALTHY.status else death.status
     code: object = status if death.code is None else death.code
-    kind = "rate_limit_error" if death.status == 429 else "server_error"
-    error: dict[str, object] = {
-        "message": DEFAULT_MESSAGE if death.message is None else death.message,
-        "type": kind if death.type is None else death.type,
-    }
-    if nested:
-        error["param"] = None
-    if not (isinstance(code, Keyword) and code.word == "absent"):
-        error["code"] = None if isinstance(code, Keyword) else code
-    return msgspec.json.encode({"error": error} if nested else error)
+    is_absent = isinstance(code, Keyword) and code.word == "absent"
+    fields = ErrorFields(
+        DEFAULT_MESSAGE if death.message is None else death.message,
+        None if isinstance(code, Keyword) else code,  # type: ignore[arg-type] # a code, or the status
+        has_code=not is_absent,
+        type=death.type,
+    )
+    return writer.error_json(status, fields, nested=nested)
 
 
 def head_of(

@@ -17,7 +17,7 @@ from inference_lab.core.apis.completions.writer import CompletionsWriter
 from inference_lab.core.apis.contract import Completion, Counts, StreamWriter
 from inference_lab.core.prompts.messages import Message, targets_of
 from inference_lab.core.stream.events import Await, Frame, single
-from inference_lab.core.stream.script import healthy_script
+from inference_lab.core.stream.healthy import healthy_script
 from inference_lab.core.tokens import encode
 
 REASONING = 9

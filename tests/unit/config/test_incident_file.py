@@ -18,7 +18,7 @@ from inference_lab.console import UserError
 from inference_lab.core.faults.incident import BROKEN, COMPLETE, Blank, Incident, Piece
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.stream.events import Pause
-from inference_lab.core.stream.script import STREAM_HEAD
+from inference_lab.core.stream.healthy import STREAM_HEAD
 from tests.support.paths import ROOT
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.completions.writer import CompletionsWriter
 from inference_lab.core.apis.contract import Completion, Counts, Form, StreamWriter
 from inference_lab.core.stream.events import Await, Burst, Event, Frame, single
-from inference_lab.core.stream.script import healthy_script
+from inference_lab.core.stream.healthy import healthy_script
 from tests.support.memory import GET, Stage, body_of
 
 if TYPE_CHECKING:

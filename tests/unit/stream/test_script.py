@@ -24,7 +24,7 @@ from inference_lab.core.faults.modes import MODES
 from inference_lab.core.faults.values import U32_MAX, U64_MAX
 from inference_lab.core.stream.assemble import Asked, Model, script
 from inference_lab.core.stream.events import Event, Frame, Pause, single
-from inference_lab.core.stream.script import STREAM_HEAD
+from inference_lab.core.stream.healthy import STREAM_HEAD
 from tests.reference_model.contract import MODES as ELEVEN
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates.thinking import is_thinking
+from inference_lab.core.apis.chat.echo import echo_frames, echo_message, said_by_echo
 from inference_lab.core.apis.chat.request import ChatRequest
 from inference_lab.core.apis.chat.writer import ChatWriter
 from inference_lab.core.apis.choices import told_ids, whole_json
@@ -19,12 +20,13 @@ from inference_lab.core.stream.events import TURN, Turn
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
     from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
-    from inference_lab.core.apis.contract import Completion, Counts, Form
+    from inference_lab.core.apis.contract import Completion, Counts, Form, StreamWriter
     from inference_lab.core.apis.dialects import Dialect
+    from inference_lab.core.stream.events import Delivered
 
 
 class Chat(Api[ChatRequest]):
@@ -58,6 +60,19 @@ class Chat(Api[ChatRequest]):
             return find(text_of(message.content) for message in body.messages or ())
         except ValueError as error:
             raise invalid_request(str(error), "messages") from None
+
+    def echo_frames(self, writer: StreamWriter, echo: Echo) -> Iterator[tuple[bytes, Delivered]]:
+        """See `Api.echo_frames`."""
+        assert isinstance(writer, ChatWriter)  # noqa: S101 - made in `writer`
+        return echo_frames(writer, echo)
+
+    def echo_whole(
+        self, completion: Completion, echo: Echo, counts: Counts
+    ) -> Generator[Turn, None, tuple[bytes, Delivered]]:
+        """See `Api.echo_whole`."""
+        said = yield from said_by_echo(ChatWriter(completion), echo)
+        message = yield from echo_message(echo, completion)
+        return whole_message(completion, message, echo.finish_reason, counts), said
 
     def writer(self, completion: Completion, dialect: Dialect, form: Form) -> ChatWriter:
         """See `Api.writer`."""

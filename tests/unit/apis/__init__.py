@@ -1,0 +1,1 @@
+"""The APIs, each by itself."""
