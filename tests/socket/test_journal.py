@@ -9,7 +9,6 @@ import sqlite3
 import stat
 import struct
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -19,10 +18,11 @@ from inference_lab.testing.child import Lines
 from tests.reference_model.contract import CHAT, COMPLETIONS
 from tests.support.processes import workers_of
 from tests.support.rawclient import OPEN, RST, Connection, ask, exchange, fault_request, payload, request
-from tests.support.server import BIN, CONSOLE, Server, eventually, start
+from tests.support.server import BIN, CONSOLE, Server, eventually, files_of, start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 STALL = "stall;after_chunks=3;delay_ms=0"
 FLOOD = "stall;after_chunks=1000000;delay_ms=0"
@@ -455,11 +455,7 @@ def test_workers_write_one_journal_that_goes_with_the_service(one_config: Path) 
             connection.until(b"0002")
         assert eventually(lambda: len(journal(server, test="many")) == 16)
         victim = min(workers_of(server.pid))
-        files = {
-            Path(link.readlink())
-            for link in Path(f"/proc/{victim}/fd").iterdir()
-            if "journal.sqlite" in str(link.readlink())
-        }
+        files = {path for path in files_of(victim) if "journal.sqlite" in str(path)}
         folder = next(iter(files)).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         mark = server.log.mark()

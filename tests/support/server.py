@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,15 @@ BIN = Path(sys.executable).parent
 TWISTD = (str(BIN / "twistd"), "-n", "--pidfile=", "inference-lab")
 CONSOLE = (str(BIN / "inference-lab"), "serve")
 ADDRESS = re.compile(r"(?P<scheme>https?)://(?P<host>[^:/\s]+):(?P<port>\d+)")
+
+
+def files_of(pid: int) -> set[Path]:
+    """What a process has open; what it closes while one looks is not there."""
+    found = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(link.readlink())
+    return found
 
 
 def eventually(what: Callable[[], bool], timeout: float = 30.0) -> bool:

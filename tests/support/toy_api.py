@@ -13,7 +13,7 @@ from inference_lab.core.apis.completions.request import CompletionsRequest
 from inference_lab.core.apis.contract import Api, Counts, Prompt, StreamWriter, quote
 from inference_lab.core.apis.dialects import LAB, Dialect
 from inference_lab.core.apis.errors import VARIANTS, ErrorFields
-from inference_lab.core.apis.reading import ReadCall, ReadCounts, ReadFrame, ReadText
+from inference_lab.core.apis.reading import FrameReader, ReadCall, ReadCounts, ReadFrame, ReadText
 from inference_lab.core.stream import events
 from inference_lab.core.stream.events import NOTHING, Frame, Part
 from inference_lab.core.tokens import encode
@@ -94,7 +94,7 @@ class ToyWriter(StreamWriter):
         return replace(frame, data=frame.data.replace(_NUMBER, b'"n":%d' % self.sent, 1))
 
 
-class ToyReader:
+class ToyReader(FrameReader):
     def is_end(self, data: bytes) -> bool:
         return b'"over"' in data[:11]
 
@@ -115,12 +115,6 @@ class ToyReader:
 
     def is_foreign(self, frame: dict[str, Any]) -> bool:
         return "t" not in frame
-
-    def is_own(self, frame: dict[str, Any]) -> bool:
-        return "t" in frame
-
-    def structure(self) -> None:
-        return None
 
 
 class Toy(Api[CompletionsRequest]):

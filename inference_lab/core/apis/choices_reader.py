@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from inference_lab.core.apis.reading import Channel, Names, ReadCall, ReadCounts, ReadFrame, ReadText
+from inference_lab.core.apis.reading import (
+    Channel,
+    FrameReader,
+    Names,
+    ReadCall,
+    ReadCounts,
+    ReadFrame,
+    ReadText,
+)
 
 _REASONING_KEYS: Final = ("reasoning_content", "reasoning")
 """As different servers call it; where both are there, they say the same."""
@@ -16,7 +24,7 @@ _FOREIGN_KEYS: Final = ("output", "candidates", "content", "response", "delta", 
 """Members of the frames of other APIs, whose answers are not followed."""
 
 
-class ChoicesReader:
+class ChoicesReader(FrameReader):
     """See `reading.FrameReader`."""
 
     def is_end(self, data: bytes) -> bool:
@@ -71,9 +79,6 @@ class ChoicesReader:
     def is_own(self, frame: dict[str, Any]) -> bool:
         """See `FrameReader.is_own`."""
         return "choices" in frame
-
-    def structure(self) -> None:
-        """See `FrameReader.structure`."""
 
     def is_foreign(self, frame: dict[str, Any]) -> bool:
         """See `FrameReader.is_foreign`."""

@@ -105,6 +105,8 @@ class FrameReader(Protocol):
 
     def is_own(self, frame: dict[str, Any]) -> bool:
         """Whether a frame can be of this API alone."""
+        return not self.is_foreign(frame)
 
     def structure(self) -> Structure | None:
         """Who follows a stream's events; None where each stands for itself."""
+        return None
