@@ -281,6 +281,13 @@ class Api(Generic[_B]):
         del digits
         return error.body()
 
+    def too_long(self, prompt_tokens: int, wanted: int | None, limit_tokens: int) -> str:
+        """Why a prompt and an answer of so many `wanted` tokens do not fit into a model."""
+        needed = f"{wanted} for the answer" if wanted else "at least one for the answer"
+        return (
+            f"the model holds {limit_tokens} tokens; the prompt has {prompt_tokens}, and {needed} do not fit"
+        )
+
     def text_of(self, piece: Piece) -> str:
         """A piece's text as a frame of content shows it."""
         return piece.raw if self.is_raw else piece.delta

@@ -170,12 +170,7 @@ def healthy_plan(asked: Asked) -> Plan:
     model, prompt = asked.model, asked.prompt
     wanted, left = asked.body.token_limit, asked.context_left
     if left < max(1, wanted or 0):
-        needed = f"{wanted} for the answer" if wanted else "at least one for the answer"
-        raise context_exceeded(
-            f"the model holds {model.context_limit_tokens} tokens; "
-            f"the prompt has {len(prompt.ids)}, and {needed} do not fit",
-            asked,
-        )
+        raise context_exceeded(asked.api.too_long(len(prompt.ids), wanted, model.context_limit_tokens), asked)
     plan = healthy(
         model.template,
         prompt.position,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from inference_lab.core.faults.modes import MODES
 from inference_lab.core.oracle import verify
-from tests.support.lab import MODEL, MemoryLab, files, write
+from tests.support.lab import MODEL, WORDS, MemoryLab, files, write
 from tests.support.rawclient import FIN, Received, request
 
 if TYPE_CHECKING:
@@ -294,6 +295,15 @@ ASKED: dict[str, Any] = {"model": "lab", "max_tokens": 5, "messages": [{"role": 
             "tool_choice.type: Input should be 'auto', 'any', 'tool' or 'none'",
         ),
         ({"model": "nobody"}, 404, "not_found_error", None),
+        (
+            {"max_tokens": 2**31 - 1},
+            400,
+            "invalid_request_error",
+            (
+                "input length and `max_tokens` exceed context limit: 10 + 2147483647 > 131072, "
+                "decrease input length or `max_tokens` and try again"
+            ),
+        ),
     ],
 )
 def test_a_refusal_has_the_shape_of_this_api(
@@ -303,7 +313,9 @@ def test_a_refusal_has_the_shape_of_this_api(
     error = json.loads(body_of(got))
     assert (got.status, error["type"], error["error"]["type"]) == (status, "error", kind)
     assert error["request_id"] == got.headers["request-id"]
-    if message is not None:
+    if message is None:
+        assert error["error"]["message"].startswith("model: no model 'nobody'")
+    else:
         assert error["error"]["message"] == message
 
 
@@ -361,6 +373,14 @@ def test_a_status_that_was_asked_for_has_the_shape_of_this_api(
     )
 
 
+def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words(lab: MemoryLab) -> None:
+    got = post(lab, ASKED | {"messages": [{"role": "user", "content": "é " * 100_000}]})
+    message = json.loads(body_of(got))["error"]["message"]
+    assert got.status == 400
+    assert message.startswith("prompt is too long: ")
+    assert message.endswith(" tokens > 131072 maximum")
+
+
 def test_an_echo_is_one_block_of_text_and_one_of_each_call(lab: MemoryLab) -> None:
     echo = '<<respond:{"text":"hi there","tool_calls":[{"name":"f","arguments":{"a":1}}]}>>'
     asked = ASKED | {"messages": [{"role": "user", "content": echo}]}
@@ -385,6 +405,22 @@ def test_a_death_is_asked_for_in_any_text_of_the_prompt(lab: MemoryLab) -> None:
         got = post(lab, asked)
         assert not got.chunked.terminated
         assert body_of(got).count(b"text_delta") == 2
+
+
+def test_the_legs_of_one_answer_may_come_to_different_apis(lab: MemoryLab) -> None:
+    legs = "<<fault:cut_between_frames;after_chunks=5, cut_mid_frame;after_chunks=3, reset;after_chunks=2>>"
+    question = {"role": "user", "content": f"hello {legs}"}
+    asked = {"model": "lab", "max_tokens": 99, "stream": True}
+    said = ""
+    for number, path in enumerate(("messages", "chat/completions", "messages", "messages")):
+        messages = [question, *([{"role": "assistant", "content": said}] if said else [])]
+        got = lab.send(request("POST", f"/v1/{path}", json.dumps(asked | {"messages": messages}).encode()))
+        words = re.findall(r'"(?:text|content)":"([^"]+)"', got.chunked.body.decode())
+        said += "".join(words)
+        assert len(said.split()) == (5, 8, 10, WORDS)[number]
+        assert got.chunked.terminated == (number == 3)
+    assert [int(word[2:6]) for word in said.split()] == list(range(WORDS))
+    assert len({word[:2] for word in said.split()}) == 1
 
 
 HEALTHY = TRANSCRIPTS["ok;after_chunks=2"]

@@ -51,6 +51,7 @@ _OWN_CODES: Final = frozenset(
     }
 )
 """What only this server has: the code stands before its message, as there is no member for it."""
+_CONTEXT: Final = "context_length_exceeded"
 _A_CHOICE: Final = "an API with choices"
 _TEXT: Final = Delivered(content_frames=1, spoken=Spoken(text=True))
 _CALL: Final = Delivered(content_frames=1, spoken=Spoken(calls_begun=1))
@@ -164,9 +165,22 @@ class Messages(Api[MessagesRequest]):
 
     def error(self, error: ApiError, digits: str) -> bytes:
         """See `Api.error`."""
-        message = f"{error.code}: {error.message}" if error.code in _OWN_CODES else error.message
+        message, param = error.message, error.param
+        if error.code in _OWN_CODES:
+            message = f"{error.code}: {message}"
+        elif param is not None and error.code != _CONTEXT and not message.startswith(param):
+            message = f"{param}: {message}"
         inner = {"type": error_type(error.status), "message": message}
         return msgspec.json.encode({"type": "error", "error": inner, "request_id": f"req_{digits}"})
+
+    def too_long(self, prompt_tokens: int, wanted: int | None, limit_tokens: int) -> str:
+        """See `Api.too_long`: Anthropic's words."""
+        if prompt_tokens >= limit_tokens:
+            return f"prompt is too long: {prompt_tokens} tokens > {limit_tokens} maximum"
+        return (
+            f"input length and `max_tokens` exceed context limit: {prompt_tokens} + {wanted} > {limit_tokens}, "
+            "decrease input length or `max_tokens` and try again"
+        )
 
     def whole(
         self, body: MessagesRequest, completion: Completion, prompt: Prompt, plan: Plan, counts: Counts
