@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from tests.support.rawclient import Received
+    from tests.support.server import Server
+
 STEADY = 'model = "llama-3.1-8b-instruct"\nname = "lab"\n[latency]\nttft_ms = 20\nitl_ms = 20\n'
 WORDS = 60  # 1.2 s of them: long enough that the signal always comes in between
 
@@ -33,6 +36,14 @@ def steady(tmp_path: Path) -> Path:
 
 def healthy(*, stream: bool = True) -> bytes:
     return request("POST", CHAT, payload(CHAT, max_tokens=WORDS, stream=stream))
+
+
+def refusal(server: Server, data: bytes) -> Received:
+    """The first answer that is no success: the signal is on its way, to each worker by itself."""
+    got = ask(server.address, data)
+    while got.status == 200:
+        got = ask(server.address, data)
+    return got
 
 
 @pytest.mark.parametrize(
@@ -53,14 +64,12 @@ def test_healthy_answers_finish_and_new_requests_are_refused(
             whole.send(healthy(stream=False))
             stream.until(b"0001")
             server.process.terminate()
-            refused = ask(server.address, request("GET", "/health"))
-            while refused.status == 200:  # the signal is on its way
-                refused = ask(server.address, request("GET", "/health"))
+            refused = refusal(server, request("GET", "/health"))
             assert refused.status == 503
             assert refused.error["code"] == "draining"
             assert refused.error["type"] == "server_error"
             assert 1 <= int(refused.headers["retry-after"]) <= 30
-            late = ask(server.address, healthy())
+            late = refusal(server, healthy())
             assert (late.status, late.error["code"]) == (503, "draining")
             stream.until(b"data: [DONE]\n\n\r\n0\r\n\r\n")
             assert whole.response().json["usage"]["completion_tokens"] == WORDS
