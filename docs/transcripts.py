@@ -1,4 +1,4 @@
-"""Record the transcripts in README.md, docs/{faults,journal,messages}.md: a real server, the real curl.
+"""Record the transcripts in README.md, docs/{faults,journal,messages,responses}.md: a real server, the real curl.
 
     .venv-dev/bin/python docs/transcripts.py
 
@@ -7,7 +7,7 @@ A transcript stands between two markers, the first of which says what to run:
     <!-- transcript chat cut_between_frames;after_chunks=2 -->
     <!-- /transcript -->
 
-The first word is `chat`, `leg` or `message`, the rest the fault header. Between the markers of a session,
+The first word is `chat`, `leg`, `message` or `response`, the rest the fault header. Between the markers of a session,
 
     <!-- session -->
     <!-- /session -->
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parent.parent
-FILES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("faults", "journal", "messages")))
+FILES = (
+    ROOT / "README.md",
+    *(ROOT / "docs" / f"{name}.md" for name in ("faults", "journal", "messages", "responses")),
+)
 
 _CHAT_BODY = (
     '{"model":"DeepSeek-V4-Flash","stream":true,"stream_options":{"include_usage":true},'
@@ -49,17 +52,19 @@ _MESSAGE_BODY = (
     '{"model":"DeepSeek-V4-Flash","max_tokens":16,"stream":true,'
     '"messages":[{"role":"user","content":"hello"}]}'
 )
+_RESPONSE_BODY = '{"model":"DeepSeek-V4-Flash","max_output_tokens":16,"stream":true,"input":"hello"}'
 BODIES = {
     "chat": ("/v1/chat/completions", "BODY", _CHAT_BODY),
     "leg": ("/v1/completions", "LEG", _LEG_BODY),
     "message": ("/v1/messages", "MESSAGE", _MESSAGE_BODY),
+    "response": ("/v1/responses", "RESPONSE", _RESPONSE_BODY),
 }
 """What to post where, and the shell variable that holds it in the text."""
 
 _CONFIG = 'model = "llama-3.1-8b-instruct"\nname = "DeepSeek-V4-Flash"\n[latency]\nttft_ms = 0\nitl_ms = 0\n'
 _STALL_S = "2"
 _BLOCK = re.compile(
-    r"(?P<open><!-- transcript (?P<kind>chat|leg|message) (?P<fault>\S+) -->\n).*?(?P<close><!-- /transcript -->)",
+    r"(?P<open><!-- transcript (?P<kind>[a-z]+) (?P<fault>\S+) -->\n).*?(?P<close><!-- /transcript -->)",
     re.DOTALL,
 )
 _SESSION: Final = re.compile(

@@ -135,6 +135,11 @@ class Lab:
         """Count the tokens of a message's prompt."""
         return self._help(request, self._helpers.count_tokens)
 
+    @app.route("/v1/responses/input_tokens", methods=["POST"])
+    def input_tokens(self, request: LabRequest) -> bytes | Deferred[bytes]:
+        """Count the tokens of a response's input."""
+        return self._help(request, self._helpers.input_tokens)
+
     def _help(
         self, request: LabRequest, answer: Callable[[bytes], dict[str, object]]
     ) -> bytes | Deferred[bytes]:

@@ -10,6 +10,8 @@ from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.messages.api import MESSAGES
 from inference_lab.core.apis.messages.request import CountRequest
 from inference_lab.core.apis.request import Ids, read_body
+from inference_lab.core.apis.responses.api import RESPONSES
+from inference_lab.core.apis.responses.request import ResponsesRequest
 from inference_lab.core.errors import invalid_prompt, invalid_request
 from inference_lab.core.prompts.messages import Message
 from inference_lab.core.tokens import decode, encode
@@ -72,6 +74,18 @@ class Helpers:
         model = self._models.find(asked.model or "").model
         prompt = MESSAGES.prompt(asked, model.template, reasons=model.reasoning_words > 0)
         return {"input_tokens": len(prompt.ids)}
+
+    def input_tokens(self, body: bytes) -> dict[str, object]:
+        """`POST /v1/responses/input_tokens`, OpenAI's shape: as `count_tokens`.
+
+        Raises:
+            ApiError: as for a response.
+        """
+        asked = read_body(body, ResponsesRequest)
+        asked.check()
+        model = self._models.find(asked.model or "").model
+        prompt = RESPONSES.prompt(asked, model.template, reasons=model.reasoning_words > 0)
+        return {"object": "response.input_tokens", "input_tokens": len(prompt.ids)}
 
     def tokenize(self, body: bytes) -> dict[str, object]:
         """`POST /tokenize`, vLLM's shape: a prompt or a conversation in, ids out."""

@@ -59,7 +59,7 @@ class ToyWriter(StreamWriter):
     def empty(self) -> Frame:
         return self._frame("here", b"", Part.PING)
 
-    def closings(self) -> Iterator[Frame]:
+    def closings(self, reason: str | None = None) -> Iterator[Frame]:
         if self.channel is not None:
             self.channel = None
             yield self._frame("end", b"", Part.BLOCK_END)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -75,7 +75,7 @@ class Form(msgspec.Struct, frozen=True):
     `usage_asked`: the request asked for usage. With `prompt_ids` frames tell token ids, as vLLM's do for
     `return_token_ids`. Counts begin with `prompt_tokens`, and are `tokens_off_by` from what has been said.
     `usage_in_each` puts counts into every frame: null, zeros, or those so far. `empty_finish`: `""` in every frame that
-    has no finish reason.
+    has no finish reason. `shape` is what an API has besides.
     """
 
     usage_asked: bool = False
@@ -85,6 +85,7 @@ class Form(msgspec.Struct, frozen=True):
     reasoning_key: str | None = None
     usage_in_each: Literal["", "null", "zero", "so_far"] = ""
     empty_finish: bool = False
+    shape: Any = None
 
 
 PLAIN: Final = Form()
@@ -143,8 +144,9 @@ class StreamWriter(ABC):
         """A frame with `choices` in place of its list of choices; an API that has none says so in `Api.lacks`."""
         raise NotImplementedError(choices)
 
-    def closings(self) -> Iterable[Frame]:
-        """What closes the block that is open, where an API has blocks."""
+    def closings(self, reason: str | None = None) -> Iterable[Frame]:
+        """What closes the block that is open, where an API has blocks; `reason` is the finish, at the end."""
+        del reason
         return ()
 
     @abstractmethod

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.apis.messages.reader import EVENTS
+from inference_lab.core.apis.responses.reader import RESPONSE_EVENTS
 
 if TYPE_CHECKING:
     from inference_lab.core.apis.reading import FrameReader
 
-READERS: Final[tuple[FrameReader, ...]] = (CHOICES, EVENTS)
+READERS: Final[tuple[FrameReader, ...]] = (CHOICES, EVENTS, RESPONSE_EVENTS)
 
 
 def reader_of(frame: dict[str, Any]) -> FrameReader | None:

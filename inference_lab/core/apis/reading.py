@@ -55,8 +55,8 @@ class ReadFrame(msgspec.Struct, frozen=True):
     """One frame: its texts in the order in which it has them, then its calls.
 
     `is_answer`: it is a frame of an answer, and `names` say whose. `is_error`: it says that the stream has failed.
-    `is_raw`: it has a place for raw text, whether any is there or not. `others` are the numbers of answers beside the
-    one that was asked for; what these say is none of this answer's.
+    `is_raw`: it has a place for raw text, whether any is there or not. `is_end`: it says that the stream is over.
+    `others` are the numbers of answers beside the one that was asked for; what these say is none of this answer's.
     """
 
     is_answer: bool = False
@@ -69,6 +69,7 @@ class ReadFrame(msgspec.Struct, frozen=True):
     finish: str | None = None
     counts: ReadCounts | None = None
     others: tuple[object, ...] = ()
+    is_end: bool = False
 
 
 class Misplaced(msgspec.Struct, frozen=True):

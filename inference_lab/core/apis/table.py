@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.completions.api import COMPLETIONS
 from inference_lab.core.apis.messages.api import MESSAGES
+from inference_lab.core.apis.responses.api import RESPONSES
 
 if TYPE_CHECKING:
     from inference_lab.core.apis.contract import Api
 
-APIS: Final[dict[str, Api[Any]]] = {api.name: api for api in (CHAT, COMPLETIONS, MESSAGES)}
+APIS: Final[dict[str, Api[Any]]] = {api.name: api for api in (CHAT, COMPLETIONS, MESSAGES, RESPONSES)}
 
 
 def api_at(path: bytes) -> Api[Any]:

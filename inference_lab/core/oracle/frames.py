@@ -121,6 +121,8 @@ class Answer:
         self.content_frames += speaks
         if frame.counts is not None:
             self.usage.take(frame.counts, is_final=not frame.is_answer or self.finish is not None)
+        if frame.is_end:
+            self.done_marker()
 
     def failed(self) -> None:
         """An error, in whatever form."""

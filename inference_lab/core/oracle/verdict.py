@@ -68,6 +68,11 @@ class Kind(Enum):
     BLOCK_TYPE = "block_type"
     UNCLOSED_BLOCK = "unclosed_block"
     SIGNATURE = "signature"
+    SEQUENCE_NUMBER = "sequence_number"
+    ITEM_INDEX = "item_index"
+    UNFINISHED_ITEM = "unfinished_item"
+    OUTPUT_ITEMS = "output_items"
+    DONE_TEXT = "done_text"
 
     @property
     def weight(self) -> Weight:
@@ -79,6 +84,9 @@ _WEIGHTS: Final[Mapping[Kind, Weight]] = {
     **dict.fromkeys((Kind.ID_CHANGED, Kind.MODEL_CHANGED, Kind.SECOND_ROLE), Weight.SHAPE),
     **dict.fromkeys((Kind.OTHER_CHOICE, Kind.TWO_FINISHES), Weight.SHAPE),
     **dict.fromkeys((Kind.EVENT_NAME, Kind.EVENT_ORDER, Kind.BLOCK_INDEX), Weight.SHAPE),
+    **dict.fromkeys(
+        (Kind.SEQUENCE_NUMBER, Kind.ITEM_INDEX, Kind.UNFINISHED_ITEM, Kind.OUTPUT_ITEMS), Weight.SHAPE
+    ),
     **dict.fromkeys((Kind.BLOCK_TYPE, Kind.UNCLOSED_BLOCK, Kind.SIGNATURE), Weight.SHAPE),
     **dict.fromkeys((Kind.USAGE_SUM, Kind.USAGE_WORDS, Kind.USAGE_LOST), Weight.ACCOUNTING),
 }

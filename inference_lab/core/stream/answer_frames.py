@@ -123,7 +123,7 @@ class AnswerFrames:
         has_finish = death.finish != NONE
         reason = self._reason() if has_finish else None
         if has_finish:
-            yield from writer.closings()
+            yield from writer.closings(reason)
         if reason is not None and not self._has_finished:
             if death.text_in_finish:
                 yield self._finish_with(self._next_piece())

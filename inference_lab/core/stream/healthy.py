@@ -73,7 +73,7 @@ def _answer_events(
         yield writer.finish_with(last, finish)
     else:
         yield from () if has_begun else _opened(writer, unseen_tokens)
-        yield from writer.closings()
+        yield from writer.closings(finish)
         yield from writer.finish(finish, counts() if include_usage and writer.counts_in_finish else None)
     if include_usage:
         yield from writer.usage(counts(), finish)
@@ -108,6 +108,18 @@ def echo_script(
     include_usage: bool,
 ) -> Iterator[Event]:
     """The events of a verbatim answer: its content frames with what each says, and every frame is due at once."""
+    events = _echo_events(writer, contents, finish, counts, include_usage=include_usage)
+    return stamped(events, writer) if writer.numbers else events
+
+
+def _echo_events(
+    writer: StreamWriter,
+    contents: Iterable[tuple[bytes, Delivered]],
+    finish: str,
+    counts: Counts,
+    *,
+    include_usage: bool,
+) -> Iterator[Event]:
     yield _stream_head(writer.dialect)
     writer.promised = lambda: counts
     yield from writer.opening()
@@ -118,7 +130,7 @@ def echo_script(
             calls += 1
             if calls % _TURN_CALLS == 0:
                 yield TURN
-    yield from writer.closings()
+    yield from writer.closings(finish)
     yield from writer.finish(finish, counts if include_usage and writer.counts_in_finish else None)
     if include_usage:
         yield from writer.usage(counts, finish)

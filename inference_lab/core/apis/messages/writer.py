@@ -182,8 +182,9 @@ class MessagesWriter(StreamWriter):
         data = b',"index":%d,"delta":%b""}' % (max(0, self._index), _DELTAS[channel])
         return Frame(event(b"content_block_delta", data), part=Part.PING)
 
-    def closings(self) -> Iterator[Frame]:
+    def closings(self, reason: str | None = None) -> Iterator[Frame]:
         """See `StreamWriter.closings`."""
+        del reason
         if self._block is None:
             return
         self._block = None
