@@ -111,3 +111,25 @@ class FrameReader(Protocol):
     def structure(self) -> Structure | None:
         """Who follows a stream's events; None where each stands for itself."""
         return None
+
+
+def object_of(value: object) -> dict[str, Any]:
+    """A JSON object, an empty one in place of anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """A JSON list, an empty one in place of anything else."""
+    return value if isinstance(value, list) else []
+
+
+def count_of(value: object) -> int | None:
+    """A number of tokens, None in place of anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def text_read(channel: Channel, value: object) -> ReadText:
+    """Text of a channel, or what stands there in its place."""
+    return (
+        ReadText(channel, value) if isinstance(value, str) else ReadText(channel, name="delta", value=value)
+    )

@@ -35,6 +35,17 @@ _SAMPLING_FIELDS: Final = {
     "store",
     "user",
 }
+_CHATS_ALONE: Final = (
+    "stream_options",
+    "max_completion_tokens",
+    "n",
+    "best_of",
+    "echo",
+    "suffix",
+    "logprobs",
+    "parallel_tool_calls",
+    "return_token_ids",
+)
 _PATH: Final = re.compile(r"(?s)(.*) - at `\$\.?(.*)`")
 
 _T = TypeVar("_T")
@@ -125,6 +136,30 @@ class Common(msgspec.Struct, frozen=True, kw_only=True):
         for field, is_neutral in neutral.items():
             if not is_neutral:
                 raise invalid_request(f"{field}: cannot be honoured; leave it out", field)
+
+
+class Unlike(Common, frozen=True, kw_only=True):
+    """The body of an API that is unlike chat's, whose own members are taken and not looked at, as anything unknown."""
+
+    chat_template_kwargs: dict[str, Any] | None = None
+    stream_options: Any = None
+    max_completion_tokens: Any = None
+    n: Any = None
+    best_of: Any = None
+    echo: Any = None
+    suffix: Any = None
+    logprobs: Any = None
+    parallel_tool_calls: Any = None
+    return_token_ids: Any = None
+
+    def __post_init__(self) -> None:
+        for name in _CHATS_ALONE:
+            msgspec.structs.force_setattr(self, name, None)
+
+    @property
+    def include_usage(self) -> bool:
+        """The counts are in every stream."""
+        return True
 
 
 def read_body(body: bytes, kind: type[_T]) -> _T:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
-from inference_lab.core.answer.end import Spoken
-from inference_lab.core.answer.pieces import JOINED_WORDS, Piece
+from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.contract import Api, Prompt
 from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.apis.echoes import echo_frames, json_object_of, told_whole
 from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.apis.messages.reader import EVENTS, STOP_REASONS
 from inference_lab.core.apis.messages.request import MessagesRequest, chat_of
@@ -28,11 +28,11 @@ from inference_lab.core.apis.messages.writer import (
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.prompts.messages import text_of
-from inference_lab.core.stream.events import NOTHING, TURN, Delivered, DeliveredSoFar, Frame, Part, Turn
+from inference_lab.core.stream.events import TURN, Delivered, Turn
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     from inference_lab.core.answer.templates import ChatTemplate
     from inference_lab.core.answer.writer import Plan
@@ -53,9 +53,6 @@ _OWN_CODES: Final = frozenset(
 """What only this server has: the code stands before its message, as there is no member for it."""
 _CONTEXT: Final = "context_length_exceeded"
 _A_CHOICE: Final = "an API with choices"
-_TEXT: Final = Delivered(content_frames=1, spoken=Spoken(text=True))
-_CALL: Final = Delivered(content_frames=1, spoken=Spoken(calls_begun=1))
-_TURN_FRAMES: Final = 512
 
 
 class Messages(Api[MessagesRequest]):
@@ -131,33 +128,17 @@ class Messages(Api[MessagesRequest]):
 
     def echo_frames(self, writer: StreamWriter, echo: Echo) -> Iterator[tuple[bytes, Delivered]]:
         """See `Api.echo_frames`."""
-        if echo.text:
-            yield from _said(writer.content(Piece("text", echo.text, echo.text, 0, 0)), _TEXT)
-        for index, call in enumerate(echo.tool_calls):
-            announced = Piece("call", "", "", 0, 0, name=call.name, call=index)
-            yield from _said(writer.content(announced), _CALL)
-            if call.arguments:
-                is_whole = _input(call.arguments) is not None
-                said = Delivered(
-                    1, spoken=Spoken(calls_closed=int(is_whole)), calls=((index, call.arguments),)
-                )
-                rest = Piece("call", call.arguments, call.arguments, 0, 0, call=index)
-                yield from _said(writer.content(rest), said)
+        return echo_frames(writer, echo)
 
     def echo_whole(
         self, completion: Completion, echo: Echo, counts: Counts
     ) -> Generator[Turn, None, tuple[bytes, Delivered]]:
         """See `Api.echo_whole`."""
-        told = DeliveredSoFar()
-        for number, (_, said) in enumerate(self.echo_frames(MessagesWriter(completion), echo)):
-            told.add(said)
-            if number % _TURN_FRAMES == 0:
-                yield TURN
+        said = yield from told_whole(MessagesWriter(completion), echo)
         blocks: list[dict[str, Any]] = [{"type": "text", "text": echo.text}] if echo.text else []
         for index, call in enumerate(echo.tool_calls):
             blocks.append(_tool_use(completion.id, index, call.name, call.arguments))
-        data = _message(completion, blocks, echo.finish_reason, counts)
-        return data, msgspec.structs.replace(told.total, content_frames=0)
+        return _message(completion, blocks, echo.finish_reason, counts), said
 
     def headers(self, digits: str) -> tuple[tuple[bytes, bytes], ...]:
         """See `Api.headers`."""
@@ -232,19 +213,5 @@ def _tool_use(message_id: str, call: int, name: str, arguments: str) -> dict[str
         "type": "tool_use",
         "id": tool_id(message_id, call),
         "name": name,
-        "input": _input(arguments) or {},
+        "input": json_object_of(arguments) or {},
     }
-
-
-def _input(arguments: str) -> dict[str, Any] | None:
-    try:
-        value = msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _said(frames: Iterable[Frame], said: Delivered) -> Iterator[tuple[bytes, Delivered]]:
-    """Frames of which the one with content says this: an echo's words are its client's own."""
-    for frame in frames:
-        yield frame.data, said if frame.part is Part.CONTENT else NOTHING

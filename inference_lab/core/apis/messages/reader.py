@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any, Final
 
 from inference_lab.core.apis.messages.structure import KNOWN_EVENTS, MessageStructure
-from inference_lab.core.apis.reading import Names, ReadCall, ReadCounts, ReadFrame, ReadText
+from inference_lab.core.apis.reading import (
+    Names,
+    ReadCall,
+    ReadCounts,
+    ReadFrame,
+    ReadText,
+    count_of,
+    object_of,
+    text_read,
+)
 from inference_lab.core.json_text import spaced
 
 STOP_REASONS: Final = {
@@ -36,7 +45,7 @@ class EventReader:
         if kind == "error" or (kind not in KNOWN_EVENTS and frame.get("error") is not None):
             return ReadFrame(is_error=True)
         if kind == "message_start":
-            message = _object(frame.get("message"))
+            message = object_of(frame.get("message"))
             names = Names(message.get("id"), message.get("model"))
             return ReadFrame(is_answer=True, has_role=True, names=names)
         if kind == "content_block_start":
@@ -49,7 +58,7 @@ class EventReader:
 
     @staticmethod
     def _start(frame: dict[str, Any]) -> ReadFrame:
-        block = _object(frame.get("content_block"))
+        block = object_of(frame.get("content_block"))
         if block.get("type") != "tool_use":
             return ReadFrame(is_answer=True)
         call = ReadCall(_index(frame), block.get("id"), block.get("name"))
@@ -57,21 +66,20 @@ class EventReader:
 
     @staticmethod
     def _delta(frame: dict[str, Any]) -> ReadFrame:
-        delta = _object(frame.get("delta"))
+        delta = object_of(frame.get("delta"))
         kind = delta.get("type")
         if kind == "text_delta":
             return ReadFrame(is_answer=True, texts=_texts("text", delta.get("text")))
         if kind == "thinking_delta":
             return ReadFrame(is_answer=True, texts=_texts("reasoning", delta.get("thinking")))
         if kind == "input_json_delta":
-            fragment = delta.get("partial_json")
-            text = ReadText("call", fragment) if isinstance(fragment, str) else _odd("call", fragment)
+            text = text_read("call", delta.get("partial_json"))
             return ReadFrame(is_answer=True, calls=(ReadCall(_index(frame), arguments=text),))
         return ReadFrame(is_answer=True)
 
     @staticmethod
     def _end(frame: dict[str, Any]) -> ReadFrame:
-        reason = _object(frame.get("delta")).get("stop_reason")
+        reason = object_of(frame.get("delta")).get("stop_reason")
         finish = _FINISHES.get(reason, reason) if isinstance(reason, str) else None
         return ReadFrame(is_answer=True, finish=finish, counts=_counts(frame.get("usage")))
 
@@ -83,7 +91,7 @@ class EventReader:
         calls: list[ReadCall] = []
         content = body.get("content")
         for index, value in enumerate(content if isinstance(content, list) else ()):
-            block = _object(value)
+            block = object_of(value)
             if block.get("type") == "text":
                 texts += _texts("text", block.get("text"))
             elif block.get("type") == "thinking":
@@ -119,23 +127,13 @@ class EventReader:
 EVENTS: Final = EventReader()
 
 
-def _object(value: object) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _index(frame: dict[str, Any]) -> int:
     index = frame.get("index")
     return index if isinstance(index, int) else 0
 
 
 def _texts(channel: Any, value: object) -> tuple[ReadText, ...]:  # noqa: ANN401 - one of the channels
-    if isinstance(value, str):
-        return (ReadText(channel, value),) if value else ()
-    return () if value is None else (_odd(channel, value),)
-
-
-def _odd(channel: Any, value: object) -> ReadText:  # noqa: ANN401 - one of the channels
-    return ReadText(channel, name="delta", value=value)
+    return () if value is None or value == "" else (text_read(channel, value),)
 
 
 def _written(value: object) -> str:
@@ -146,10 +144,6 @@ def _counts(usage: object) -> ReadCounts | None:
     """The counts of an answer: input that was cached is counted apart here."""
     if not isinstance(usage, dict):
         return None
-    given = [
-        usage.get(name) for name in ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    ]
-    inputs = [count for count in given if isinstance(count, int) and not isinstance(count, bool)]
-    output = usage.get("output_tokens")
-    is_count = isinstance(output, int) and not isinstance(output, bool)
-    return ReadCounts(usage, sum(inputs) if inputs else None, output if is_count else None)
+    names = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    inputs = [count for count in (count_of(usage.get(name)) for name in names) if count is not None]
+    return ReadCounts(usage, sum(inputs) if inputs else None, count_of(usage.get("output_tokens")))

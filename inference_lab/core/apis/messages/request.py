@@ -6,57 +6,29 @@ from typing import Any, Final
 
 from msgspec.structs import force_setattr
 
-from inference_lab.core.apis.request import MAX_TOKENS_LIMIT, Common, call_target_of, needs_tool, show_number
+from inference_lab.core.apis.request import MAX_TOKENS_LIMIT, Unlike, call_target_of, needs_tool, show_number
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.json_text import spaced
 from inference_lab.core.prompts.messages import Message, Part, requires_call, targets_of
 
 _ROLES: Final = ("user", "assistant", "system")
-_CHATS_ALONE: Final = (
-    "stream_options",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "echo",
-    "suffix",
-    "logprobs",
-    "parallel_tool_calls",
-    "return_token_ids",
-)
-"""Members of chat's body that mean nothing here, as every other that the API does not have: taken, not looked at."""
 _PLACEHOLDERS: Final = {"image": "[image_url]", "document": "[file]"}
 """What stands in the prompt for a block that is no text, where chat's name for it is another one."""
 
 
-class MessagesRequest(Common, frozen=True, kw_only=True):
+class MessagesRequest(Unlike, frozen=True, kw_only=True):
     """Body of `POST /v1/messages`; `tools` and `tool_choice` become chat's as it is read."""
 
     messages: list[dict[str, Any]] | None = None
     system: str | list[dict[str, Any]] | None = None
     thinking: dict[str, Any] | None = None
     stop_sequences: list[str] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    stream_options: Any = None
-    max_completion_tokens: Any = None
-    n: Any = None
-    best_of: Any = None
-    echo: Any = None
-    suffix: Any = None
-    logprobs: Any = None
-    parallel_tool_calls: Any = None
-    return_token_ids: Any = None
 
     def __post_init__(self) -> None:
-        for name in _CHATS_ALONE:
-            force_setattr(self, name, None)
+        super().__post_init__()
         if self.tools is not None:
             force_setattr(self, "tools", [_tool(tool, place) for place, tool in enumerate(self.tools)])
         force_setattr(self, "tool_choice", _tool_choice(self.tool_choice))
-
-    @property
-    def include_usage(self) -> bool:
-        """The counts are in every stream."""
-        return True
 
     def check(self) -> None:
         """See `Common.check`."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from inference_lab.core.answer.end import Spoken
-from inference_lab.core.answer.pieces import JOINED_WORDS, Piece
+from inference_lab.core.answer.pieces import JOINED_WORDS
 from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.answer.templates.thinking import is_thinking
 from inference_lab.core.apis.contract import Api, Form, Prompt
 from inference_lab.core.apis.dialects import LAB
+from inference_lab.core.apis.echoes import echo_frames, told_whole
 from inference_lab.core.apis.errors import VARIANTS
 from inference_lab.core.apis.responses.reader import RESPONSE_EVENTS
 from inference_lab.core.apis.responses.request import ResponsesRequest, chat_of
@@ -23,7 +23,7 @@ from inference_lab.core.apis.responses.writer import (
 from inference_lab.core.errors import invalid_request
 from inference_lab.core.prompts.echo import Echo, find
 from inference_lab.core.prompts.messages import text_of
-from inference_lab.core.stream.events import NOTHING, TURN, Delivered, DeliveredSoFar, Part, Turn
+from inference_lab.core.stream.events import TURN, Delivered, Turn
 from inference_lab.core.tokens import encode
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _A_CHOICE: Final = "an API with choices"
 _IN_EACH: Final = "an API with usage in each frame"
 _A_FINISH: Final = "an API with a frame for the finish"
 _FOREIGN: Final = {"openrouter", "openrouter_choice", "openrouter_empty"}
-_TURN_FRAMES: Final = 512
 
 
 class Responses(Api[ResponsesRequest]):
@@ -106,21 +105,15 @@ class Responses(Api[ResponsesRequest]):
 
     def echo_frames(self, writer: StreamWriter, echo: Echo) -> Iterator[tuple[bytes, Delivered]]:
         """See `Api.echo_frames`."""
-        for piece, said in _pieces_of(echo):
-            for frame in writer.content(piece):
-                yield frame.data, said if frame.part is Part.CONTENT else NOTHING
+        return echo_frames(writer, echo)
 
     def echo_whole(
         self, completion: Completion, echo: Echo, counts: Counts
     ) -> Generator[Turn, None, tuple[bytes, Delivered]]:
         """See `Api.echo_whole`."""
-        writer, told = ResponsesWriter(completion), DeliveredSoFar()
-        for number, (piece, said) in enumerate(_pieces_of(echo)):
-            list(writer.content(piece))
-            told.add(said)
-            if number % _TURN_FRAMES == 0:
-                yield TURN
-        return _ended(writer, echo.finish_reason, counts), told.total
+        writer = ResponsesWriter(completion)
+        said = yield from told_whole(writer, echo)
+        return _ended(writer, echo.finish_reason, counts), said
 
     def form(self, body: ResponsesRequest, prompt: Prompt) -> Form:
         """See `Api.form`."""
@@ -156,19 +149,3 @@ def _ended(writer: ResponsesWriter, reason: str, counts: Counts) -> bytes:
     list(writer.closings(reason))
     writer.finish(reason, counts)
     return writer.ended()
-
-
-def _pieces_of(echo: Echo) -> Iterator[tuple[Piece, Delivered]]:
-    """An echo's text in one piece and each call in two, with what they say: its words are its client's own."""
-    if echo.text:
-        yield Piece("text", echo.text, echo.text, 0, 0), Delivered(1, spoken=Spoken(text=True))
-    for index, call in enumerate(echo.tool_calls):
-        yield (
-            Piece("call", "", "", 0, 0, name=call.name, call=index),
-            Delivered(1, spoken=Spoken(calls_begun=1)),
-        )
-        if call.arguments:
-            yield (
-                Piece("call", call.arguments, call.arguments, 0, 0, call=index),
-                Delivered(1, spoken=Spoken(calls_closed=1), calls=((index, call.arguments),)),
-            )

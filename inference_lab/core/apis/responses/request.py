@@ -7,23 +7,10 @@ from typing import Any, Final
 
 from msgspec.structs import force_setattr
 
-from inference_lab.core.apis.request import MAX_TOKENS_LIMIT, Common, call_target_of, needs_tool, show_number
+from inference_lab.core.apis.request import MAX_TOKENS_LIMIT, Unlike, call_target_of, needs_tool, show_number
 from inference_lab.core.errors import ApiError, invalid_request
 from inference_lab.core.prompts.messages import Message, requires_call, targets_of
 
-_CHATS_ALONE: Final = (
-    "stream_options",
-    "max_tokens",
-    "max_completion_tokens",
-    "n",
-    "best_of",
-    "echo",
-    "suffix",
-    "logprobs",
-    "parallel_tool_calls",
-    "return_token_ids",
-)
-"""Members of chat's body that mean nothing here, as every other that the API does not have: taken, not looked at."""
 _ROLES: Final = ("user", "system", "developer", "assistant")
 _TEXTS: Final = {"input_text": "text", "output_text": "text", "text": "text", "refusal": "refusal"}
 """Parts that are text, and the member that holds it."""
@@ -33,7 +20,7 @@ _REASONING, _CONTENT, _CALLS = range(3)
 """The order in which an answer speaks."""
 
 
-class ResponsesRequest(Common, frozen=True, kw_only=True):
+class ResponsesRequest(Unlike, frozen=True, kw_only=True):
     """Body of `POST /v1/responses`; `tools` and `tool_choice` become chat's as it is read."""
 
     input: str | list[dict[str, Any]] | None = None
@@ -47,29 +34,14 @@ class ResponsesRequest(Common, frozen=True, kw_only=True):
     conversation: str | dict[str, Any] | None = None
     prompt: Any = None
     modalities: list[str] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    stream_options: Any = None
     max_tokens: Any = None
-    max_completion_tokens: Any = None
-    n: Any = None
-    best_of: Any = None
-    echo: Any = None
-    suffix: Any = None
-    logprobs: Any = None
-    parallel_tool_calls: Any = None
-    return_token_ids: Any = None
 
     def __post_init__(self) -> None:
-        for name in _CHATS_ALONE:
-            force_setattr(self, name, None)
+        super().__post_init__()
+        force_setattr(self, "max_tokens", None)
         if self.tools is not None:
             force_setattr(self, "tools", [_tool(tool, place) for place, tool in enumerate(self.tools)])
         force_setattr(self, "tool_choice", _tool_choice(self.tool_choice))
-
-    @property
-    def include_usage(self) -> bool:
-        """The counts are in every stream."""
-        return True
 
     @property
     def token_limit(self) -> int | None:
