@@ -88,6 +88,9 @@ class Structure(Protocol):
     def end(self, finish: str | None) -> Iterator[Misplaced]:
         """All has come, and `finish` is a normal end."""
 
+    def whole(self, body: dict[str, Any]) -> Iterator[Misplaced]:
+        """An answer that is not streamed."""
+
 
 class FrameReader(Protocol):
     """Reads an API's frames: one without state, for the oracle, for incidents, and for what an upstream sends."""
@@ -108,9 +111,18 @@ class FrameReader(Protocol):
         """Whether a frame can be of this API alone."""
         return not self.is_foreign(frame)
 
-    def structure(self) -> Structure | None:
-        """Who follows a stream's events; None where each stands for itself."""
+    def structure(self, *, is_resumed: bool = False) -> Structure | None:
+        """Who follows a stream's events; None where each stands for itself.
+
+        `is_resumed`: the stream may begin anywhere.
+        """
+        del is_resumed
         return None
+
+
+def word_of(value: object) -> str:
+    """A JSON string, an empty one in place of anything else."""
+    return value if isinstance(value, str) else ""
 
 
 def object_of(value: object) -> dict[str, Any]:

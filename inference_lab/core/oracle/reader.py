@@ -82,6 +82,7 @@ class Reader:
         frames: FrameReader | None = CHOICES,
     ) -> None:
         self._frames = frames
+        self._is_resumed = start > 0
         self.report = Report() if report is None else report
         self.said = WordsRead(tag, start)
         self.answer = Answer(self.report, self.said, hidden_tokens)
@@ -152,7 +153,13 @@ class Reader:
         head = self._head.removeprefix(_BOM)
         first = head.lstrip(_BLANKS)
         if not first or may_be_sse(first[:_HEAD_BYTES]) or _BOM.startswith(self._head):
-            self._body = _Events(self.report, self.answer, self._frames, len(self._head) - len(head))
+            self._body = _Events(
+                self.report,
+                self.answer,
+                self._frames,
+                len(self._head) - len(head),
+                is_resumed=self._is_resumed,
+            )
         elif first.startswith(b"{"):
             self._body = _Json(self.report, self.answer, self._frames)
         elif _PAGE.match(first):
@@ -171,12 +178,15 @@ class _Events:
 
     form: Final = "events"
 
-    def __init__(self, report: Report, answer: Answer, frames: FrameReader | None, skipped: int) -> None:
+    def __init__(
+        self, report: Report, answer: Answer, frames: FrameReader | None, skipped: int, *, is_resumed: bool
+    ) -> None:
         self._report, self._answer, self._frames = report, answer, frames
+        self._is_resumed = is_resumed
         self._events = Events(report, skipped)
         self._structure: Structure | None = None
         if frames is not None:
-            self._structure = frames.structure()
+            self._structure = frames.structure(is_resumed=is_resumed)
 
     def feed(self, block: bytes) -> None:
         """The next bytes."""
@@ -214,7 +224,7 @@ class _Events:
             self._report.find(Kind.TOO_LONG, f"a frame has {error}")
         else:
             if self._frames is None and (found := reader_of(frame)) is not None:
-                self._frames, self._structure = found, found.structure()
+                self._frames, self._structure = found, found.structure(is_resumed=self._is_resumed)
             if self._structure is not None:
                 for fault in self._structure.take(event.name, frame):
                     self._report.find(Kind(fault.finding), fault.sentence)
@@ -252,7 +262,11 @@ class _Json:
         self._report.offset = 0
         try:
             body = _decoded(data)
-            self._answer.take((self._frames or reader_of(body) or CHOICES).read_whole(body))
+            frames = self._frames or reader_of(body) or CHOICES
+            if (structure := frames.structure()) is not None:
+                for found in structure.whole(body):
+                    self._report.find(Kind(found.finding), found.sentence)
+            self._answer.take(frames.read_whole(body))
         except msgspec.DecodeError:
             if self._is_error_line(data):
                 self._answer.failed()

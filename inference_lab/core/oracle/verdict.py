@@ -70,6 +70,7 @@ class Kind(Enum):
     SIGNATURE = "signature"
     SEQUENCE_NUMBER = "sequence_number"
     ITEM_INDEX = "item_index"
+    ITEM_ID = "item_id"
     UNFINISHED_ITEM = "unfinished_item"
     OUTPUT_ITEMS = "output_items"
     DONE_TEXT = "done_text"
@@ -85,7 +86,8 @@ _WEIGHTS: Final[Mapping[Kind, Weight]] = {
     **dict.fromkeys((Kind.OTHER_CHOICE, Kind.TWO_FINISHES), Weight.SHAPE),
     **dict.fromkeys((Kind.EVENT_NAME, Kind.EVENT_ORDER, Kind.BLOCK_INDEX), Weight.SHAPE),
     **dict.fromkeys(
-        (Kind.SEQUENCE_NUMBER, Kind.ITEM_INDEX, Kind.UNFINISHED_ITEM, Kind.OUTPUT_ITEMS), Weight.SHAPE
+        (Kind.SEQUENCE_NUMBER, Kind.ITEM_ID, Kind.ITEM_INDEX, Kind.UNFINISHED_ITEM, Kind.OUTPUT_ITEMS),
+        Weight.SHAPE,
     ),
     **dict.fromkeys((Kind.BLOCK_TYPE, Kind.UNCLOSED_BLOCK, Kind.SIGNATURE), Weight.SHAPE),
     **dict.fromkeys((Kind.USAGE_SUM, Kind.USAGE_WORDS, Kind.USAGE_LOST), Weight.ACCOUNTING),

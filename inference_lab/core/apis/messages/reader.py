@@ -14,6 +14,7 @@ from inference_lab.core.apis.reading import (
     count_of,
     object_of,
     text_read,
+    word_of,
 )
 from inference_lab.core.json_text import spaced
 
@@ -41,7 +42,7 @@ class EventReader:
 
     def read(self, frame: dict[str, Any]) -> ReadFrame:
         """See `FrameReader.read`."""
-        kind = frame.get("type")
+        kind = word_of(frame.get("type"))
         if kind == "error" or (kind not in KNOWN_EVENTS and frame.get("error") is not None):
             return ReadFrame(is_error=True)
         if kind == "message_start":
@@ -67,7 +68,7 @@ class EventReader:
     @staticmethod
     def _delta(frame: dict[str, Any]) -> ReadFrame:
         delta = object_of(frame.get("delta"))
-        kind = delta.get("type")
+        kind = word_of(delta.get("type"))
         if kind == "text_delta":
             return ReadFrame(is_answer=True, texts=_texts("text", delta.get("text")))
         if kind == "thinking_delta":
@@ -116,11 +117,12 @@ class EventReader:
 
     def is_own(self, frame: dict[str, Any]) -> bool:
         """See `FrameReader.is_own`."""
-        kind = frame.get("type")
+        kind = word_of(frame.get("type"))
         return kind == "message" or (kind in KNOWN_EVENTS and kind != "error")
 
-    def structure(self) -> MessageStructure:
-        """See `FrameReader.structure`."""
+    def structure(self, *, is_resumed: bool = False) -> MessageStructure:
+        """See `FrameReader.structure`: a message's leg begins with a start of its own."""
+        del is_resumed
         return MessageStructure()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from inference_lab.core.apis.messages.signature import Signature
-from inference_lab.core.apis.reading import Misplaced
+from inference_lab.core.apis.reading import Misplaced, count_of, list_of, object_of, word_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,12 +44,12 @@ class MessageStructure:
     def __init__(self) -> None:
         self._has_begun = self._has_ended = False
         self._blocks = 0
-        self._open: tuple[object, object] | None = None  # its index and its type
+        self._open: tuple[int | None, str] | None = None  # its index and its type
         self._thinking: Signature | None = None
-        self._signed: object = None
+        self._signed = ""
         self._has_signature = False
         self._unsigned = 0
-        self._has_call = False
+        self._has_call = self._has_finished = False
 
     def take(self, name: str | None, frame: dict[str, Any]) -> Iterator[Misplaced]:
         """See `Structure.take`."""
@@ -70,6 +70,16 @@ class MessageStructure:
             yield from self._delta(frame)
         elif kind == "content_block_stop":
             yield from self._stop(frame)
+        elif kind == "message_delta" and object_of(frame.get("delta")).get("stop_reason") is not None:
+            if self._has_finished:
+                yield Misplaced("two_finishes", "a second message_delta with a stop_reason")
+            self._has_finished = True
+
+    def whole(self, body: dict[str, Any]) -> Iterator[Misplaced]:
+        """See `Structure.whole`."""
+        has_call = any(object_of(block).get("type") == "tool_use" for block in list_of(body.get("content")))
+        if has_call and body.get("stop_reason") == "end_turn":
+            yield Misplaced("phantom_call", "a call, and stop_reason 'end_turn'")
 
     def end(self, finish: str | None) -> Iterator[Misplaced]:
         """See `Structure.end`."""
@@ -93,45 +103,44 @@ class MessageStructure:
         self._has_ended = self._has_ended or kind == "message_stop"
 
     def _start(self, frame: dict[str, Any]) -> Iterator[Misplaced]:
-        index, block = frame.get("index"), frame.get("content_block")
-        kind = block.get("type") if isinstance(block, dict) else None
+        index, kind = count_of(frame.get("index")), word_of(object_of(frame.get("content_block")).get("type"))
         if self._open is not None:
             yield Misplaced(
                 "block_index", f"block {_shown(index)} begins while block {_shown(self._open[0])} is open"
             )
         elif index != self._blocks:
             yield Misplaced("block_index", f"block {_shown(index)} begins where {self._blocks} is next")
-        self._blocks = index + 1 if isinstance(index, int) else self._blocks + 1
+        self._blocks = self._blocks + 1 if index is None else index + 1
         self._open = (index, kind)
         self._thinking = Signature() if kind == "thinking" else None
-        self._signed = None
+        self._signed = ""
         self._has_call = self._has_call or kind == "tool_use"
 
     def _delta(self, frame: dict[str, Any]) -> Iterator[Misplaced]:
-        index, delta = frame.get("index"), frame.get("delta")
-        kind = delta.get("type") if isinstance(delta, dict) else None
+        index, delta = count_of(frame.get("index")), object_of(frame.get("delta"))
+        kind = word_of(delta.get("type"))
         if self._open is None or self._open[0] != index:
             yield Misplaced("block_index", f"a delta of block {_shown(index)}, which is not open")
             return
-        allowed = DELTAS.get(str(self._open[1]))
+        allowed = DELTAS.get(self._open[1])
         if allowed is not None and kind not in allowed:
-            yield Misplaced("block_type", f"a {str(kind)[:40]} in a block of type {self._open[1]}")
-        if self._thinking is None or not isinstance(delta, dict):
+            yield Misplaced("block_type", f"a {kind[:40]} in a block of type {self._open[1]}")
+        if self._thinking is None:
             return
         if isinstance(text := delta.get("thinking"), str):
             self._thinking.add(text)
         if kind == "signature_delta":
-            self._signed = delta.get("signature")
+            self._signed = word_of(delta.get("signature"))
 
     def _stop(self, frame: dict[str, Any]) -> Iterator[Misplaced]:
-        index = frame.get("index")
+        index = count_of(frame.get("index"))
         if self._open is None or self._open[0] != index:
             yield Misplaced("block_index", f"the end of block {_shown(index)}, which is not open")
             return
         self._open = None
         if self._thinking is None:
             return
-        if self._signed in {None, "", _ERASED}:
+        if self._signed in {"", _ERASED}:
             self._unsigned += 1
         else:
             self._has_signature = True

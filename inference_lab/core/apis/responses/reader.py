@@ -16,6 +16,7 @@ from inference_lab.core.apis.reading import (
     list_of,
     object_of,
     text_read,
+    word_of,
 )
 from inference_lab.core.apis.responses.structure import ResponseStructure
 
@@ -36,8 +37,8 @@ class ResponseReader(FrameReader):
 
     def read(self, frame: dict[str, Any]) -> ReadFrame:
         """See `FrameReader.read`."""
-        kind = frame.get("type")
-        if kind in {"error", "response.failed"} or (kind is None and frame.get("error") is not None):
+        kind = word_of(frame.get("type"))
+        if kind in {"error", "response.failed"} or (not kind and frame.get("error") is not None):
             return ReadFrame(is_error=True)
         if kind in _TEXTS:
             return ReadFrame(is_answer=True, texts=(text_read(_TEXTS[kind], frame.get("delta")),))
@@ -56,7 +57,7 @@ class ResponseReader(FrameReader):
             return ReadFrame(is_answer=True, has_role=True, names=_names(frame))
         if kind in _ENDS:
             return _end(object_of(frame.get("response")), is_end=True)
-        return ReadFrame(is_answer=isinstance(kind, str))
+        return ReadFrame(is_answer=bool(kind))
 
     def read_whole(self, body: dict[str, Any]) -> ReadFrame:
         """See `FrameReader.read_whole`."""
@@ -65,7 +66,7 @@ class ResponseReader(FrameReader):
         texts: list[ReadText] = []
         calls: list[ReadCall] = []
         for index, item in enumerate(list_of(body.get("output"))):
-            kind = object_of(item).get("type")
+            kind = word_of(object_of(item).get("type"))
             if kind == "function_call":
                 arguments = text_read("call", item.get("arguments"))
                 calls.append(ReadCall(index, item.get("call_id"), item.get("name"), arguments))
@@ -90,11 +91,11 @@ class ResponseReader(FrameReader):
 
     def is_own(self, frame: dict[str, Any]) -> bool:
         """See `FrameReader.is_own`."""
-        return str(frame.get("type")).startswith("response.") or frame.get("object") == "response"
+        return word_of(frame.get("type")).startswith("response.") or frame.get("object") == "response"
 
-    def structure(self) -> ResponseStructure:
+    def structure(self, *, is_resumed: bool = False) -> ResponseStructure:
         """See `FrameReader.structure`."""
-        return ResponseStructure()
+        return ResponseStructure(is_resumed=is_resumed)
 
 
 RESPONSE_EVENTS: Final = ResponseReader()
@@ -106,7 +107,8 @@ def _end(response: dict[str, Any], *, is_end: bool) -> ReadFrame:
     has_call = any(object_of(item).get("type") == "function_call" for item in list_of(response.get("output")))
     finish = {"completed": "tool_calls" if has_call else "stop"}.get(str(status), str(status))
     if status == "incomplete":
-        finish = "length" if details.get("reason") == "max_output_tokens" else str(details.get("reason"))
+        reason = details.get("reason", "max_output_tokens")  # which some servers leave out
+        finish = "length" if reason == "max_output_tokens" else str(reason)
     names = Names(response.get("id"), response.get("model"), response.get("created_at"))
     counts = _counts(response.get("usage"))
     return ReadFrame(is_answer=True, names=names, finish=finish, counts=counts, is_end=is_end)
