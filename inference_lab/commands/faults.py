@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from inference_lab.config.incident_file import load_incidents
 from inference_lab.console import Parser, UserError, json_line, print_lines, run
 from inference_lab.core.apis.chat.api import CHAT
-from inference_lab.core.apis.completions.api import COMPLETIONS
 from inference_lab.core.apis.reading import NAME_OF_END
+from inference_lab.core.apis.table import APIS
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.listing import listing
 from inference_lab.core.stream.preview import preview
@@ -30,7 +30,12 @@ def main(argv: list[str]) -> int:
         "directive", nargs="?", metavar="NAME|DIRECTIVE", help="a mode, or what the fault header would say"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON value, for tools")
-    parser.add_argument("--completions", action="store_true", help="as /v1/completions answers, not chat")
+    parser.add_argument(
+        "--api", choices=tuple(APIS), default=CHAT.name, help="whose stream to show (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--completions", action="store_const", const="completions", dest="api", help="--api completions"
+    )
     parser.add_argument(
         "--config", metavar="PATH", help=f"whose incidents to know, as for serve (default: {_CONFIG})"
     )
@@ -44,9 +49,7 @@ def _print(options: Namespace) -> None:
         value: Any = (
             listing(incidents)
             if options.directive is None
-            else preview(
-                options.directive, api=COMPLETIONS if options.completions else CHAT, incidents=incidents
-            )
+            else preview(options.directive, api=APIS[options.api], incidents=incidents)
         )
     except ValueError as error:
         raise UserError(str(error)) from None

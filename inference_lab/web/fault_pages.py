@@ -22,7 +22,7 @@ def fault_list(incidents: Incidents) -> object:
 
 
 async def fault_page(request: LabRequest, directive: str, incidents: Incidents) -> object:
-    """The script of a directive, on chat unless the query says `endpoint=completions`.
+    """The script of a directive, on chat unless the query says another API by its name: `endpoint=messages`.
 
     Raises:
         ApiError: 400 for a directive or an endpoint that is none.

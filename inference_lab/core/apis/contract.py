@@ -11,7 +11,7 @@ from inference_lab.core.answer.resume_point import ResumePoint
 from inference_lab.core.apis.choices_reader import CHOICES
 from inference_lab.core.apis.dialects import DIALECTS, LAB, Dialect
 from inference_lab.core.apis.errors import VARIANTS
-from inference_lab.core.apis.request import Common
+from inference_lab.core.apis.request import Common, StreamOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -257,6 +257,10 @@ class Api(Generic[_B]):
     ) -> Generator[Turn, None, tuple[bytes, Delivered]]:
         """The JSON of an echo that is not streamed, and what it says but for its end, made in turns."""
         raise NotImplementedError
+
+    def sample(self, words: int) -> Common:
+        """A request for a stream of so many words, with its counts; the conversation in it is not looked at."""
+        return Common(stream=True, stream_options=StreamOptions(include_usage=True), max_tokens=words)
 
     def writer(self, completion: Completion, dialect: Dialect, form: Form) -> StreamWriter:
         """Who writes the frames of a stream."""

@@ -12,7 +12,6 @@ from inference_lab.core.answer.answer import word
 from inference_lab.core.answer.resume_point import locate
 from inference_lab.core.apis.chat.api import CHAT
 from inference_lab.core.apis.contract import Prompt
-from inference_lab.core.apis.request import Common, StreamOptions
 from inference_lab.core.faults.death import Close
 from inference_lab.core.faults.incident import NO_INCIDENTS, Incidents
 from inference_lab.core.faults.plan import FaultPlan, plan_from_header
@@ -36,7 +35,6 @@ MOST_BYTES: Final = 2**18
 """Of what is sent, over all legs: whoever asks waits for them to be made, and so does everybody else."""
 _SHOWN_BYTES: Final = 2000
 _PROMPT: Final = "<|user|>hello<|end|><|assistant|>"
-_BODY: Final = Common(stream=True, stream_options=StreamOptions(include_usage=True), max_tokens=WORDS)
 _MODEL: Final = Model(name="MODEL")
 _DIGITS: Final = "0" * 24
 _PASSED_ON: Final = 4
@@ -136,7 +134,7 @@ def _script(fault: Fault, progress: int, api: Api[Any]) -> Iterator[Event]:
     so_far = word(fresh.tag, progress - 1) if progress else ""
     position = locate(_MODEL.template, _PROMPT + so_far, is_raw=api.is_raw) if progress else fresh
     prompt_tokens = len(encode(_PROMPT)) + progress  # a word is a token
-    asked = Asked(api, _BODY, Prompt([0] * prompt_tokens, position, thinking=False), _MODEL)
+    asked = Asked(api, api.sample(WORDS), Prompt([0] * prompt_tokens, position, thinking=False), _MODEL)
     completion = completion_of(asked, fault, _DIGITS)
 
     def whole(*_: object) -> Generator[Turn, None, bytes]:

@@ -115,6 +115,10 @@ class Responses(Api[ResponsesRequest]):
         said = yield from told_whole(writer, echo)
         return _ended(writer, echo.finish_reason, counts), said
 
+    def sample(self, words: int) -> ResponsesRequest:
+        """See `Api.sample`."""
+        return ResponsesRequest(stream=True, max_output_tokens=words)
+
     def form(self, body: ResponsesRequest, prompt: Prompt) -> Form:
         """See `Api.form`."""
         called = prompt.position.place.called
